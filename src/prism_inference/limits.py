@@ -1,0 +1,59 @@
+"""Every named limit, with its reason. Reads nothing and knows nothing: a number here is the only place to change it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+# --- GGUF container: bounds for hostile files; the largest published files stay well below each -----------------------
+GGUF_MAX_KEYS: Final = 100_000  # published files have fewer than 100
+GGUF_MAX_TENSORS: Final = 100_000  # published files have fewer than 10,000
+GGUF_MAX_KEY_BYTES: Final = 65_535  # the specification's own bound
+GGUF_MAX_NAME_BYTES: Final = 64  # the specification's own bound
+GGUF_MAX_STRING_BYTES: Final = 16 * MIB  # chat templates and character maps are the longest strings
+GGUF_MAX_ARRAY_ITEMS: Final = 4_000_000  # the largest vocabularies have some 300,000 tokens
+GGUF_MAX_HEADER_BYTES: Final = 512 * MIB  # everything before the tensor data
+GGUF_MAX_DIMS: Final = 4  # as ggml
+GGUF_MAX_EXTENT: Final = 1 << 31  # one dimension of a tensor
+GGUF_MAX_ELEMENTS: Final = 1 << 40  # all dimensions multiplied
+GGUF_MAX_ALIGNMENT: Final = 65_536  # files use 32 to 4,096; an unbounded one lets a tiny file ask for gigabytes
+GGUF_MAX_SHARDS: Final = 1_000  # the file name has room for 99,999; published sets have fewer than 100
+
+# --- Tokenizer --------------------------------------------------------------------------------------------------------
+TOKENIZER_MAX_TOKENS: Final = 1_000_000
+TOKENIZER_MAX_MERGES: Final = 1_000_000
+TOKENIZER_MAX_TOKEN_BYTES: Final = 64 * KIB
+TOKENIZER_MAX_TEXT_BYTES: Final = 16 * MIB
+TOKENIZER_MAX_SPECIAL: Final = 65_536  # gemma files carry some 6,400 control and user-defined tokens
+TOKENIZER_CACHE_PIECES: Final = 32_768  # words whose ids are remembered: some ten megabytes
+TOKENIZER_CACHE_PIECE_CHARACTERS: Final = 64  # longer pieces hardly ever come twice
+
+# --- Chat and generation ----------------------------------------------------------------------------------------------
+TEMPLATE_MAX_BYTES: Final = 1 * MIB  # the largest published template is below 64 KiB
+TEMPLATE_MAX_TOKENS: Final = (
+    65_536  # of the template's language, each a cost to compile; published ones have below 4,000
+)
+TEMPLATE_MAX_OUTPUT_BYTES: Final = 64 * MIB
+TEMPLATE_MAX_SECONDS: Final = 5.0  # published templates render in milliseconds
+TEMPLATE_MAX_RANGE: Final = 100_000  # items of one range() call
+TEMPLATE_MAX_STEPS: Final = 500_000  # loop turns, calls and visited items; a turn of conversation takes some 20
+TEMPLATE_MAX_WORK_BYTES: Final = 256 * MIB  # all strings and lists that one rendering makes, kept or dropped
+CHAT_MAX_DEPTH: Final = 64  # nesting of messages, tools and template variables
+STOP_MAX_STRINGS: Final = 64
+STOP_MAX_BYTES: Final = 4 * KIB  # one stop string
+
+# --- Models and runtime -----------------------------------------------------------------------------------------------
+MODEL_MAX_BLOCKS: Final = 1_024
+MODEL_MAX_CONTEXT: Final = 1 << 24
+MODEL_MAX_VOCABULARY: Final = 1_000_000
+BATCH_TOKENS: Final = 512  # tokens that one run of the plan takes; longer prompts go in several runs
+LOGITS_BATCH_TOKENS: Final = 64  # the same where logits of every position are wanted: bounds their memory
+MAX_THREADS: Final = 256
+
+# --- Graph ------------------------------------------------------------------------------------------------------------
+GRAPH_DEFAULT_CAPACITY: Final = 2_048
+GRAPH_MAX_SOURCES: Final = 10  # as ggml
+GRAPH_PARAMETER_BYTES: Final = 64  # as ggml
