@@ -1,0 +1,145 @@
+"""Attention of each query to the keys in its range: online soft-max, so that no score matrix is ever stored.
+
+Operands: 0 result [Dv, heads, tokens], 1 queries [D, tokens, heads], 2 keys [D, cells, key heads], 3 values
+[Dv, cells, key heads], 4 ranges int32 [2, tokens]: the first cell that a token sees, and one past the last. Parameters: 0
+scale. Keys are taken 16 at a time in the order of the cells, so that a result depends neither on the other tokens of the
+batch nor on the number of threads. Scratch per thread: (Dv + 16) float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..plan.layouts import ATTENTION_KEYS as KEYS
+from .jit import helper
+from .mathematics import exponential
+from .operands import address, extent, parameter_f32, scratch, share, stride
+from .simd import (
+    fma,
+    load_f16x16,
+    load_f32,
+    load_f32x16,
+    load_first,
+    load_first_f16,
+    load_i32,
+    max_lanes,
+    splat,
+    store_f32,
+    store_f32x16,
+    store_first,
+    sum_lanes,
+    zeros,
+)
+
+_LOWEST = np.float32(-3.0e38)
+
+
+def _attention(load16, load_last, size):
+    """Kernel for one type of the cache: its vector loads, whole and partial, and its bytes per value."""
+
+    @helper
+    def product(q, key, d):
+        """Dot product of a float32 query with a key."""
+        total = zeros()
+        i = 0
+        while i + 16 <= d:
+            total = fma(load_f32x16(q + 4 * i), load16(key + size * i), total)
+            i += 16
+        if i < d:
+            total = fma(load_first(q + 4 * i, d - i), load_last(key + size * i, d - i), total)
+        return sum_lanes(total)
+
+    @helper
+    def accumulate(total, weights, value, step, count, d, factor):
+        """total = total·factor + Σ weight[j]·value[j] over `count` cells."""
+        for i in range(0, d, 16):
+            lanes = load_first(total + 4 * i, d - i) * factor
+            for j in range(count):
+                lanes = fma(splat(load_f32(weights + 4 * j)), load_last(value + step * j + size * i, d - i), lanes)
+            store_first(total + 4 * i, lanes, d - i)
+
+    @helper
+    def accumulate4(total, weights, value, step, count, factor):
+        """The same for 64 values whose sums stay in registers."""
+        a = load_f32x16(total) * factor
+        b = load_f32x16(total + 64) * factor
+        c = load_f32x16(total + 128) * factor
+        d = load_f32x16(total + 192) * factor
+        for j in range(count):
+            weight = splat(load_f32(weights + 4 * j))
+            v = value + step * j
+            a = fma(weight, load16(v), a)
+            b = fma(weight, load16(v + 16 * size), b)
+            c = fma(weight, load16(v + 32 * size), c)
+            d = fma(weight, load16(v + 48 * size), d)
+        store_f32x16(total, a)
+        store_f32x16(total + 64, b)
+        store_f32x16(total + 128, c)
+        store_f32x16(total + 192, d)
+
+    @helper
+    def attend(y, q, key, value, step_k, step_v, d, dv, first, last, scale, scores):
+        """One query over the cells first … last - 1; scores and sums live in this thread's scratch."""
+        sums = scores + 4 * KEYS
+        for i in range(0, dv, 16):
+            store_first(sums + 4 * i, zeros(), dv - i)
+        best, norm = _LOWEST, zeros()
+        cell = first
+        while cell < last:
+            count = min(KEYS, last - cell)
+            for j in range(KEYS):
+                score = product(q, key + step_k * (cell + j), d) * scale if j < count else _LOWEST
+                store_f32(scores + 4 * j, score)
+            lanes = load_f32x16(scores)
+            top = max(best, max_lanes(lanes))
+            factor = exponential(splat(best - top))
+            weights = exponential(lanes - splat(top))
+            store_f32x16(scores, weights)
+            norm = fma(norm, factor, weights)
+            best = top
+            i = 0
+            while i + 64 <= dv:
+                accumulate4(sums + 4 * i, scores, value + step_v * cell + size * i, step_v, count, factor)
+                i += 64
+            if i < dv:
+                accumulate(sums + 4 * i, scores, value + step_v * cell + size * i, step_v, count, dv - i, factor)
+            cell += count
+        total = sum_lanes(norm)
+        inverse = splat(np.float32(1) / total) if total > np.float32(0) else zeros()
+        for i in range(0, dv, 16):
+            store_first(y + 4 * i, load_first(sums + 4 * i, dv - i) * inverse, dv - i)
+
+    def kernel(desc, ith, nth):
+        d, tokens, heads = extent(desc, 1, 0), extent(desc, 1, 1), extent(desc, 1, 2)
+        group = heads // extent(desc, 2, 2)
+        scores = scratch(desc, ith)
+        # A thread takes every nth token of each head: later tokens see more cells, so runs of them would be uneven.
+        for head in range(heads):
+            key = address(desc, 2) + (head // group) * stride(desc, 2, 2)
+            value = address(desc, 3) + (head // group) * stride(desc, 3, 2)
+            token = (ith + head) % nth
+            while token < tokens:
+                cells = address(desc, 4) + token * stride(desc, 4, 1)
+                attend(
+                    address(desc, 0) + head * stride(desc, 0, 1) + token * stride(desc, 0, 2),
+                    address(desc, 1) + token * stride(desc, 1, 1) + head * stride(desc, 1, 2),
+                    key,
+                    value,
+                    stride(desc, 2, 1),
+                    stride(desc, 3, 1),
+                    d,
+                    extent(desc, 3, 0),
+                    load_i32(cells),
+                    load_i32(cells + 4),
+                    parameter_f32(desc, 0),
+                    scores,
+                )
+                token += nth
+
+    return kernel
+
+
+KERNELS = {
+    "f32": _attention(load_f32x16, load_first, 4),
+    "f16": _attention(load_f16x16, load_first_f16, 2),
+}

@@ -1,0 +1,49 @@
+"""Root-mean-square normalization of rows, with or without a weight. Rows are shared among the threads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .elementwise import broadcast_row
+from .operands import extent, parameter_f32, row_address, rows, share
+from .jit import helper
+from .simd import load_first, splat, square_root, store_first, sum_wide, widen, zeros_f64
+
+
+@helper
+def _inverse_rms(a, n, eps):
+    """1 / sqrt(mean(a²) + eps) of n float32 values; the mean is summed in float64, as the reference does."""
+    total = zeros_f64()
+    for i in range(0, n, 16):
+        value = widen(load_first(a + 4 * i, n - i))
+        total = total + value * value
+    mean = np.float32(sum_wide(total) / n)
+    return np.float32(1) / square_root(mean + eps)
+
+
+def _rms_norm(desc, ith, nth):
+    """y = a / sqrt(mean(a²) + eps)."""
+    n = extent(desc, 0, 0)
+    eps = parameter_f32(desc, 0)
+    first, last = share(rows(desc, 0), ith, nth)
+    for row in range(first, last):
+        y, a = row_address(desc, 0, row), row_address(desc, 1, row)
+        factor = splat(_inverse_rms(a, n, eps))
+        for i in range(0, n, 16):
+            store_first(y + 4 * i, load_first(a + 4 * i, n - i) * factor, n - i)
+
+
+def _rms_norm_mul(desc, ith, nth):
+    """y = (a / sqrt(mean(a²) + eps)) · w, w repeated to a's shape."""
+    n = extent(desc, 0, 0)
+    eps = parameter_f32(desc, 0)
+    first, last = share(rows(desc, 0), ith, nth)
+    for row in range(first, last):
+        y, a, w = row_address(desc, 0, row), row_address(desc, 1, row), broadcast_row(desc, 2, row)
+        factor = splat(_inverse_rms(a, n, eps))
+        for i in range(0, n, 16):
+            value = load_first(a + 4 * i, n - i) * factor * load_first(w + 4 * i, n - i)
+            store_first(y + 4 * i, value, n - i)
+
+
+KERNELS = {"rms_norm": _rms_norm, "rms_norm_mul": _rms_norm_mul}

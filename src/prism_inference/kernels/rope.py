@@ -1,0 +1,58 @@
+"""Rotary position embedding: one table of cosines and sines per batch, then a rotation of each head.
+
+The table is computed in float64 from the positions and inverse frequencies, so that it stays exact at large positions; it is
+shared by all layers that rotate alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .mathematics import sine_cosine
+from .operands import address, extent, parameter, parameter_f32, row_address, rows, share, stride
+from .simd import load_f32, load_f64, load_i32, store_f32
+
+
+def _table(desc, ith, nth):
+    """Result [2, pairs, tokens]: (cos, sin)·magnitude of position·frequency/factor.
+
+    Operands: positions (int32 [tokens]), frequencies (float64 [pairs] as raw words), and factors (float32 [pairs]) if
+    parameter 1 is set. Parameter 0: magnitude.
+    """
+    magnitude = parameter_f32(desc, 0)
+    pairs = extent(desc, 0, 1)
+    first, last = share(extent(desc, 0, 2), ith, nth)
+    for token in range(first, last):
+        position = np.float64(load_i32(address(desc, 1) + token * stride(desc, 1, 0)))
+        y = address(desc, 0) + token * stride(desc, 0, 2)
+        for i in range(pairs):
+            angle = position * load_f64(address(desc, 2) + 8 * i)
+            if parameter(desc, 1) != 0:
+                angle = angle / np.float64(load_f32(address(desc, 3) + 4 * i))
+            sine, cosine = sine_cosine(angle)
+            store_f32(y + 8 * i, np.float32(cosine) * magnitude)
+            store_f32(y + 8 * i + 4, np.float32(sine) * magnitude)
+
+
+def _rotate(desc, ith, nth):
+    """Rotate the pairs of each row [n, heads, tokens]; values beyond the rotated ones are copied.
+
+    Operand 2 is the table. Parameter 0: distance between the two of a pair, in values; parameter 1: step from pair to pair.
+    """
+    n, heads = extent(desc, 0, 0), extent(desc, 0, 1)
+    distance, step = parameter(desc, 0) * 4, parameter(desc, 1) * 4
+    pairs = extent(desc, 2, 1)
+    first, last = share(rows(desc, 0), ith, nth)
+    for row in range(first, last):
+        y, a = row_address(desc, 0, row), row_address(desc, 1, row)
+        table = address(desc, 2) + ((row // heads) % extent(desc, 2, 2)) * stride(desc, 2, 2)
+        for i in range(pairs):
+            cosine, sine = load_f32(table + 8 * i), load_f32(table + 8 * i + 4)
+            p, q = load_f32(a + i * step), load_f32(a + i * step + distance)
+            store_f32(y + i * step, p * cosine - q * sine)
+            store_f32(y + i * step + distance, p * sine + q * cosine)
+        for i in range(2 * pairs, n):
+            store_f32(y + 4 * i, load_f32(a + 4 * i))
+
+
+KERNELS = {"table": _table, "rotate": _rotate}

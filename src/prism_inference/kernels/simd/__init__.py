@@ -1,0 +1,11 @@
+"""Vectors and memory for kernels: the only intrinsics of the package, each with a NumPy twin that says what it does.
+
+Vectors are LLVM vectors of fixed width; LLVM splits them for narrower machines, so one source serves every target.
+"""
+
+from .core import OPERATIONS
+from .floats import *  # noqa: F403
+from .half import *  # noqa: F403
+from .integers import *  # noqa: F403
+from .scalars import *  # noqa: F403
+from .threads import *  # noqa: F403

@@ -1,0 +1,247 @@
+"""Lowers a graph to steps: which kernel does each node, and which intermediate results nodes share.
+
+Rounded activations and rotation tables are made once and shared by all nodes that need the same; a norm and the product with
+its weight become one step. Kernels are named by key and not known here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import codecs
+from ..errors import GraphError, UnsupportedError
+from ..graph import Graph, Op, RopeMode, RopeParameters, Storage, Tensor
+from ..graph.ops import VIEWS, Glu
+from ..graph.rope import frequencies, magnitude
+from ..graph.tensor import Extents
+from .layouts import ATTENTION_KEYS, CHUNK_BYTES, CHUNK_VALUES, FLOATS, QUANTIZED
+from .steps import Operand, Region, Step
+
+
+def lower(graph: Graph, isa: str) -> list[Step]:
+    """Return the steps of a graph for an instruction set (`avx512vnni` or `generic`).
+
+    Raises:
+        GraphError, UnsupportedError: an operation or a type that has no kernel; names the node.
+    """
+    lowering = Lowering(graph, isa)
+    for node in graph.nodes:
+        if node.op in VIEWS:
+            continue
+        rule = RULES.get(node.op)
+        if rule is None:
+            raise UnsupportedError("no kernel for this operation", where=repr(node))
+        rule(lowering, node)
+    return lowering.steps
+
+
+class Lowering:
+    """The state of one lowering: steps so far, regions of tensors, shared intermediate results."""
+
+    def __init__(self, graph: Graph, isa: str) -> None:
+        self.isa = isa
+        self.steps: list[Step] = []
+        self._regions: dict[int, Region] = {}
+        self._shared: dict[tuple[Any, ...], Operand] = {}
+        self._readers = Counter(source.index for node in graph.nodes for source in node.sources if source is not None)
+        self._last = graph.nodes[-1] if graph.nodes else None
+        self.absorbed = self._absorbed_norms(graph)
+
+    # --- Operands -------------------------------------------------------------------------------------------------------------
+
+    def operand(self, tensor: Tensor) -> Operand:
+        """Return a tensor's operand; its region is that of the tensor whose bytes it uses."""
+        root, offset = tensor.root()
+        region = self._regions.get(root.index)
+        if region is None:
+            region = Region(root.nbytes, root.name or root.op.name, tensor=root)
+            self._regions[root.index] = region
+        region.pinned |= tensor.is_output or tensor.is_input or tensor is self._last
+        return Operand(region, offset, tensor.ne, tensor.nb, tensor.nbytes)
+
+    def temporary(self, ne: Extents, nb: Extents, nbytes: int, name: str) -> Operand:
+        """Return an operand in a new region of the arena."""
+        return Operand(Region(nbytes, name), 0, ne, nb, nbytes)
+
+    def constant(self, array: np.ndarray[Any, Any], name: str) -> Operand:
+        """Return an operand over numbers that are known now (raw bytes; only the address matters to the kernel)."""
+        storage = Storage(np.frombuffer(array.tobytes(), np.uint8))
+        size = storage.nbytes
+        return Operand(Region(size, name, storage=storage), 0, (size, 1, 1, 1), (1, size, size, size), size)
+
+    def emit(
+        self, kernel: str, result: Operand, *sources: Operand, params: tuple[int | float, ...] = (), scratch: int = 0
+    ) -> None:
+        """Append a step."""
+        self.steps.append(Step(kernel, (result, *sources), params, scratch, name=result.region.name))
+
+    def dense(self, tensor: Tensor) -> Operand:
+        """Return the operand of an F32 tensor whose rows have no gaps between values; copies it if they have."""
+        operand = self.operand(tensor)
+        if tensor.nb[0] == tensor.type.nbytes:
+            return operand
+        width = 4 * int(tensor.ne[0])
+        nb = (4, width, width * int(tensor.ne[1]), width * int(tensor.ne[1]) * int(tensor.ne[2]))
+        copy = self.temporary(tensor.ne, nb, nb[3] * int(tensor.ne[3]), "dense copy")
+        self.emit(f"copies.copy.{tensor.type.name.lower()}.f32", copy, operand)
+        return copy
+
+    def activations(self, tensor: Tensor, kind: str) -> Operand:
+        """Return the rounded activations of a tensor, shared by all products that read it in the same type."""
+        key = ("activations", tensor.index, kind)
+        if key not in self._shared:
+            source = self.dense(tensor)
+            ne = tensor.ne
+            row = CHUNK_BYTES * -(-int(ne[0]) // CHUNK_VALUES)
+            nb = (1, row, row * int(ne[1]), row * int(ne[1]) * int(ne[2]))
+            result = self.temporary(ne, nb, nb[3] * int(ne[3]), f"activations {kind}")
+            self.emit(f"activations.{kind.lower()}", result, source)
+            self._shared[key] = result
+        return self._shared[key]
+
+    def rope_table(self, positions: Tensor, parameters: RopeParameters, factors: Tensor | None) -> Operand:
+        """Return the table of cosines and sines, shared by all rotations alike."""
+        key = ("rope", positions.index, parameters, factors.index if factors else None)
+        if key not in self._shared:
+            pairs, tokens = parameters.rotated // 2, positions.ne[0]
+            nb = (4, 8, 8 * pairs, 8 * pairs * int(tokens))
+            table = self.temporary((2, pairs, tokens, 1), nb, nb[3], "rope table")
+            constants = self.constant(frequencies(parameters), "rope frequencies")
+            sources = [self.operand(positions), constants] + ([self.operand(factors)] if factors else [])
+            self.emit("rope.table", table, *sources, params=(float(magnitude(parameters)), int(factors is not None)))
+            self._shared[key] = table
+        return self._shared[key]
+
+    def _absorbed_norms(self, graph: Graph) -> set[int]:
+        """Return the norms whose only reader multiplies them with a weight: that product does the norm too."""
+        found = set()
+        for node in graph.nodes:
+            norm = node.sources[0] if node.op is Op.MUL else None
+            if norm is None or norm.op is not Op.RMS_NORM or self._readers[norm.index] != 1:
+                continue
+            weight = node.sources[1]
+            if not norm.is_output and weight is not None and weight.ne[0] == norm.ne[0]:
+                found.add(norm.index)
+        return found
+
+
+# --- Rules: one per operation ---------------------------------------------------------------------------------------------------
+
+
+def _source(node: Tensor, number: int) -> Tensor:
+    source = node.sources[number]
+    assert source is not None, node
+    return source
+
+
+def _add(low: Lowering, node: Tensor) -> None:
+    low.emit("elementwise.add", low.operand(node), low.operand(_source(node, 0)), low.operand(_source(node, 1)))
+
+
+def _mul(low: Lowering, node: Tensor) -> None:
+    a, b = _source(node, 0), _source(node, 1)
+    if a.index in low.absorbed:
+        params = (float(a.params[0]),)
+        low.emit("norms.rms_norm_mul", low.operand(node), low.dense(_source(a, 0)), low.dense(b), params=params)
+    else:
+        low.emit("elementwise.mul", low.operand(node), low.operand(a), low.operand(b))
+
+
+def _rms_norm(low: Lowering, node: Tensor) -> None:
+    if node.index not in low.absorbed:
+        low.emit("norms.rms_norm", low.operand(node), low.dense(_source(node, 0)), params=(float(node.params[0]),))
+
+
+def _scale(low: Lowering, node: Tensor) -> None:
+    factor, offset = node.params
+    source = low.dense(_source(node, 0))
+    low.emit("elementwise.scale", low.operand(node), source, params=(float(factor), float(offset)))
+
+
+def _glu(low: Lowering, node: Tensor) -> None:
+    kernel = {Glu.SWIGLU: "elementwise.swiglu", Glu.GEGLU: "elementwise.geglu"}[node.params[0]]
+    low.emit(kernel, low.operand(node), low.dense(_source(node, 0)), low.dense(_source(node, 1)))
+
+
+def _kernel_type(tensor: Tensor, node: Tensor) -> str:
+    name = tensor.type.name
+    if name not in QUANTIZED and name not in FLOATS:
+        raise UnsupportedError(
+            "no kernel for this tensor type", where=repr(node), expected=", ".join((*QUANTIZED, *FLOATS)), found=name
+        )
+    return name.lower()
+
+
+def _get_rows(low: Lowering, node: Tensor) -> None:
+    table, index = _source(node, 0), _source(node, 1)
+    low.emit(f"rows.{_kernel_type(table, node)}", low.operand(node), low.operand(table), low.operand(index))
+
+
+def _set_rows(low: Lowering, node: Tensor) -> None:
+    rows, index = _source(node, 0), _source(node, 1)
+    kernel = f"copies.set_rows.f32.{node.type.name.lower()}"
+    low.emit(kernel, low.operand(node), low.operand(rows), low.operand(index))
+
+
+def _copy(low: Lowering, node: Tensor) -> None:
+    source = _source(node, 0)
+    kernel = f"copies.copy.{source.type.name.lower()}.{node.type.name.lower()}"
+    low.emit(kernel, low.operand(node), low.operand(source))
+
+
+def _mul_mat(low: Lowering, node: Tensor) -> None:
+    weights, x = _source(node, 0), _source(node, 1)
+    kind = _kernel_type(weights, node)
+    if weights.type.name in FLOATS:
+        if weights.nb[0] != weights.type.nbytes:
+            raise GraphError("rows of the first source have gaps", where=repr(node), found=weights.nb)
+        low.emit(f"matmul.{kind}", low.operand(node), low.operand(weights), low.dense(x))
+        return
+    activation = codecs.get(weights.type.name).activation
+    assert activation is not None, weights
+    rounded = low.activations(x, activation)
+    low.emit(f"matmul.{kind}@{low.isa}", low.operand(node), low.operand(weights), rounded)
+
+
+def _rope(low: Lowering, node: Tensor) -> None:
+    x, positions, factors = _source(node, 0), _source(node, 1), node.sources[2]
+    parameters: RopeParameters = node.params[0]
+    table = low.rope_table(positions, parameters, factors)
+    pairing = {RopeMode.NORM: (1, 2), RopeMode.NEOX: (parameters.rotated // 2, 1)}[parameters.mode]
+    low.emit("rope.rotate", low.operand(node), low.dense(x), table, params=pairing)
+
+
+def _attention(low: Lowering, node: Tensor) -> None:
+    queries, keys, values, ranges = (_source(node, number) for number in range(4))
+    if keys.nb[0] != keys.type.nbytes or values.nb[0] != values.type.nbytes:
+        raise GraphError("keys or values have gaps", where=repr(node))
+    low.emit(
+        f"attention.{keys.type.name.lower()}",
+        low.operand(node),
+        low.dense(queries),
+        low.operand(keys),
+        low.operand(values),
+        low.operand(ranges),
+        params=(float(node.params[0]),),
+        scratch=4 * (ATTENTION_KEYS + int(values.ne[0])),
+    )
+
+
+RULES: dict[Op, Callable[[Lowering, Tensor], None]] = {
+    Op.ADD: _add,
+    Op.MUL: _mul,
+    Op.SCALE: _scale,
+    Op.RMS_NORM: _rms_norm,
+    Op.GLU: _glu,
+    Op.GET_ROWS: _get_rows,
+    Op.SET_ROWS: _set_rows,
+    Op.CPY: _copy,
+    Op.CONT: _copy,
+    Op.MUL_MAT: _mul_mat,
+    Op.ROPE: _rope,
+    Op.FLASH_ATTN_EXT: _attention,
+}

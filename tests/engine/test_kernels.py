@@ -1,0 +1,222 @@
+"""Every kernel against its NumPy twin (the interpreter), for each instruction set, with one thread and with two.
+
+A case builds a graph; its outputs are compared with the interpreter's. The last test fails if a kernel has no case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from helpers import random_rows
+from tolerances import ATTENTION, ELEMENTS, FUNCTIONS, QUANTIZED, SUMS, Tolerance, check
+
+from prism_inference.engine.objects import library
+from prism_inference.engine.run import Executable
+from prism_inference.engine.team import team
+from prism_inference.graph import Context, Graph, RopeMode, RopeParameters, Storage, Tensor
+from prism_inference.graph.interpret import interpret
+from prism_inference.kernels import table
+from prism_inference.kernels.target import target
+from prism_inference.plan import make_plan
+from prism_inference.plan.layouts import QUANTIZED as QUANTIZED_TYPES
+
+
+@dataclass
+class Case:
+    """A graph to build and the budget of its result."""
+
+    name: str
+    build: Callable[[Context, np.random.Generator], Tensor]
+    tolerance: Tolerance
+
+
+def normal(ctx: Context, rng: np.random.Generator, *ne: int, kind: str = "F32", scale: float = 1.0) -> Tensor:
+    return ctx.tensor(kind, ne).set(rng.standard_normal(tuple(reversed(ne))) * scale)
+
+
+def integers(ctx: Context, values: object) -> Tensor:
+    array = np.asarray(values, np.int32)
+    return ctx.tensor("I32", tuple(reversed(array.shape))).set(array)
+
+
+def weights(ctx: Context, rng: np.random.Generator, kind: str, *ne: int) -> Tensor:
+    rows = int(np.prod(ne[1:]))
+    return ctx.tensor(kind, ne, storage=Storage(random_rows(kind, ne[0], rows, rng)))
+
+
+def elementwise_cases() -> list[Case]:
+    shapes = [
+        ((16,), (16,)),
+        ((37, 3), (37,)),
+        ((5, 4, 3, 2), (5, 4, 3, 2)),
+        ((6, 4, 3), (1, 4)),
+        ((300, 2, 2), (300, 1, 2)),
+    ]
+    cases = []
+    for a, b in shapes:
+        for op in ("add", "mul"):
+            cases.append(
+                Case(
+                    f"{op} {a} {b}",
+                    lambda ctx, rng, a=a, b=b, op=op: getattr(normal(ctx, rng, *a), op)(normal(ctx, rng, *b)),
+                    ELEMENTS,
+                )
+            )
+    for ne in ((7,), (16, 2), (700, 3), (257, 2, 2)):
+        cases += [
+            Case(f"scale {ne}", lambda ctx, rng, ne=ne: normal(ctx, rng, *ne).scale(-1.5, 0.25), ELEMENTS),
+            Case(
+                f"swiglu {ne}",
+                lambda ctx, rng, ne=ne: normal(ctx, rng, *ne, scale=8).swiglu(normal(ctx, rng, *ne)),
+                FUNCTIONS,
+            ),
+            Case(
+                f"geglu {ne}",
+                lambda ctx, rng, ne=ne: normal(ctx, rng, *ne, scale=3).geglu(normal(ctx, rng, *ne)),
+                FUNCTIONS,
+            ),
+            Case(f"rms_norm {ne}", lambda ctx, rng, ne=ne: normal(ctx, rng, *ne).rms_norm(1e-5), SUMS),
+            Case(
+                f"rms_norm_mul {ne}",
+                lambda ctx, rng, ne=ne: normal(ctx, rng, *ne).rms_norm(1e-6).mul(normal(ctx, rng, ne[0])),
+                SUMS,
+            ),
+        ]
+    cases.append(
+        Case("add strided", lambda ctx, rng: normal(ctx, rng, 5, 7).transpose().add(normal(ctx, rng, 7, 5)), ELEMENTS)
+    )
+    cases.append(Case("scale strided", lambda ctx, rng: normal(ctx, rng, 5, 7).transpose().scale(2.0), ELEMENTS))
+    return cases
+
+
+def copy_cases() -> list[Case]:
+    cases = []
+    for source in ("F32", "F16", "BF16"):
+        for result in ("F32", "F16"):
+
+            def copied(ctx, rng, source=source, result=result):
+                a = weights(ctx, rng, source, 21, 4, 3)
+                return a.permute(1, 0, 2, 3).cpy(normal(ctx, rng, 4, 63, kind=result)).view((4, 63), ())
+
+            def straight(ctx, rng, source=source, result=result):
+                a = weights(ctx, rng, source, 50, 4)
+                return a.cpy(normal(ctx, rng, 50, 4, kind=result)).view((50, 4), ())
+
+            cases += [
+                Case(f"copy {source} {result} permuted", copied, ELEMENTS),
+                Case(f"copy {source} {result}", straight, ELEMENTS),
+            ]
+    for result in ("F32", "F16"):
+
+        def rows(ctx, rng, result=result):
+            index = integers(ctx, rng.permutation(9)[:4])
+            return normal(ctx, rng, 20, 9, 3, kind=result).set_rows(
+                normal(ctx, rng, 20, 3, 4).permute(0, 2, 1, 3), index
+            )
+
+        cases.append(Case(f"set_rows {result}", rows, ELEMENTS))
+    return cases
+
+
+def product_cases() -> list[Case]:
+    cases = []
+    for kind in (*QUANTIZED_TYPES, "F32", "F16", "BF16"):
+        block = 256 if kind.endswith("_K") else {"Q1_0": 128, "Q2_0": 64}.get(kind, 32)
+        sizes = [block, 5 * block, 3 * 256] if block > 1 else [1, 31, 96, 200]
+        if kind in ("F32", "F16", "BF16"):
+            sizes = [1, 31, 96, 200]
+        for k in sizes:
+            for m, n in ((1, 1), (33, 3), (7, 4), (5, 70)):
+
+                def product(ctx, rng, kind=kind, k=k, m=m, n=n):
+                    return weights(ctx, rng, kind, k, m).mul_mat(normal(ctx, rng, k, n))
+
+                cases.append(Case(f"mul_mat {kind} k{k} m{m} n{n}", product, SUMS if block == 1 else QUANTIZED))
+
+        def batched(ctx, rng, kind=kind, k=max(block, 64)):
+            return weights(ctx, rng, kind, k, 6, 2).mul_mat(normal(ctx, rng, k, 5, 4, 3))
+
+        def looked_up(ctx, rng, kind=kind, k=3 * block):
+            return weights(ctx, rng, kind, k, 11).get_rows(integers(ctx, [3, 10, 0, 3, 7]))
+
+        cases.append(Case(f"mul_mat {kind} batched", batched, QUANTIZED))
+        cases.append(Case(f"get_rows {kind}", looked_up, Tolerance(0.0, "decoding is exact")))
+    return cases
+
+
+def rope_cases() -> list[Case]:
+    parameters = {
+        "norm": RopeParameters(32, RopeMode.NORM, 10000.0),
+        "neox": RopeParameters(32, RopeMode.NEOX, 1e6),
+        "partial": RopeParameters(12, RopeMode.NEOX, 500.0),
+        "partial norm": RopeParameters(12, RopeMode.NORM, 500.0),
+        "linear": RopeParameters(32, RopeMode.NEOX, 1e4, scale=0.25),
+        "yarn": RopeParameters(32, RopeMode.NEOX, 1e6, scale=0.25, extension=1.0, original_context=64),
+        "yarn norm": RopeParameters(
+            32, RopeMode.NORM, 1e4, scale=0.5, extension=0.7, magnitude=1.1, original_context=2048
+        ),
+    }
+    cases = []
+    for name, p in parameters.items():
+        for factors in (False, True):
+
+            def rotated(ctx, rng, p=p, factors=factors):
+                positions = integers(ctx, [0, 1, 5, 4095, 130_000])
+                divisors = (
+                    ctx.tensor("F32", (p.rotated // 2,)).set(rng.uniform(1, 8, p.rotated // 2)) if factors else None
+                )
+                return normal(ctx, rng, 32, 3, 5).rope(positions, p, divisors)
+
+            cases.append(Case(f"rope {name}{' factors' if factors else ''}", rotated, SUMS))
+    return cases
+
+
+def attention_cases() -> list[Case]:
+    cases = []
+    for kind in ("F32", "F16"):
+        for d, dv, heads, shared in ((64, 64, 4, 2), (16, 16, 3, 3), (20, 36, 2, 1), (128, 256, 2, 1)):
+            for window in (1000, 5):
+
+                def attended(ctx, rng, kind=kind, d=d, dv=dv, heads=heads, shared=shared, window=window):
+                    tokens, cells = 6, 40
+                    last = np.array([1, 7, 16, 17, 33, 40])
+                    ranges = np.stack([np.maximum(0, last - window), last], 1)
+                    keys, values = (normal(ctx, rng, size, cells, shared, kind=kind) for size in (d, dv))
+                    queries = normal(ctx, rng, d, heads, tokens).permute(0, 2, 1, 3)
+                    return queries.flash_attn_ext(keys, values, integers(ctx, ranges), d**-0.5)
+
+                cases.append(Case(f"attention {kind} d{d} dv{dv} h{heads}/{shared} w{window}", attended, ATTENTION))
+    return cases
+
+
+CASES = [*elementwise_cases(), *copy_cases(), *product_cases(), *rope_cases(), *attention_cases()]
+SEEN: set[str] = set()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernel_equals_twin(case: Case, rng: np.random.Generator) -> None:
+    ctx = Context()
+    result = case.build(ctx, rng).mark_output()
+    graph = Graph(ctx)
+    graph.expand(result)
+    expected = interpret(graph)[result.index].reshape(result.shape)
+    for isa in sorted({"generic", target().isa}):
+        outcomes = []
+        for threads in (1, 2):
+            executable = Executable(make_plan(graph, isa), team(threads), library())
+            SEEN.update(executable.plan.kernels())
+            executable.run()
+            outcomes.append(result.numpy())
+            check(outcomes[-1], expected, case.tolerance)
+        np.testing.assert_array_equal(outcomes[0], outcomes[1], "the number of threads changed a result")
+
+
+def test_every_kernel_has_a_case() -> None:
+    if len(SEEN) == 0:
+        pytest.skip("runs after the cases only")
+    able = {"", "generic", target().isa}
+    mine = {key for key in table.keys() if key.partition("@")[2] in able and not key.startswith("executor.")}
+    assert mine - SEEN == set()
