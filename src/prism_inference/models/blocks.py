@@ -1,0 +1,160 @@
+"""The parts that transformer architectures share: attention over a cache, gated feed-forward, embedding and head.
+
+Built from graph operations only. Extents are in ggml's order: [values, heads, tokens].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..graph import Dim, RopeParameters, Tensor
+from .config import Config, Expected
+
+
+@dataclass
+class Cache:
+    """Keys and values of one block: [size, cells, key heads]."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass
+class Batch:
+    """What a run is fed with.
+
+    `tokens`, `positions` and `cells` are I32 [tokens]: ids, positions, and the cache cells that the tokens are written to.
+    `ranges` and `local_ranges` are I32 [2, tokens]: the cells each token sees in global and in local layers. `outputs` is
+    I32 [outputs]: the tokens whose logits are wanted.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    cells: Tensor
+    ranges: Tensor
+    local_ranges: Tensor
+    outputs: Tensor
+    caches: list[Cache] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Number of tokens: the extent that varies."""
+        return self.tokens.ne[0]
+
+
+class Weights:
+    """A model's tensors by name; `block(n)` gives those of one block under their short names."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+        self._tensors = tensors
+        self._prefix = prefix
+
+    def __call__(self, name: str) -> Tensor:
+        return self._tensors[f"{self._prefix}{name}"]
+
+    def get(self, name: str) -> Tensor | None:
+        """Return an optional tensor."""
+        return self._tensors.get(f"{self._prefix}{name}")
+
+    def block(self, number: int) -> Weights:
+        """Return the weights of a block."""
+        return Weights(self._tensors, f"blk.{number}.")
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        """Multiply by `name`.weight and add `name`.bias if the file has it."""
+        y = self(f"{name}.weight").mul_mat(x)
+        bias = self.get(f"{name}.bias")
+        return y if bias is None else y.add(bias)
+
+    def norm(self, name: str, x: Tensor, eps: float) -> Tensor:
+        """Normalize the rows and multiply by `name`.weight."""
+        return x.rms_norm(eps).mul(self(f"{name}.weight"))
+
+
+def expected_tensors(config: Config, *, head_norms: bool = False, biases: bool = False) -> dict[str, Expected]:
+    """Return the tensors of a plain transformer by name.
+
+    Args:
+        head_norms: each head's queries and keys are normalized.
+        biases: attention biases may occur.
+    """
+    d, ff = config.width, config.feed_forward
+    q, k, v = config.heads * config.key_size, config.key_heads * config.key_size, config.key_heads * config.value_size
+    expected = {
+        "token_embd.weight": Expected((d, config.vocabulary)),
+        "output_norm.weight": Expected((d,)),
+        "output.weight": Expected((d, config.vocabulary), optional=True),
+    }
+    per_block = {
+        "attn_norm.weight": Expected((d,)),
+        "attn_q.weight": Expected((d, q)),
+        "attn_k.weight": Expected((d, k)),
+        "attn_v.weight": Expected((d, v)),
+        "attn_output.weight": Expected((config.heads * config.value_size, d)),
+        "ffn_norm.weight": Expected((d,)),
+        "ffn_gate.weight": Expected((d, ff)),
+        "ffn_up.weight": Expected((d, ff)),
+        "ffn_down.weight": Expected((ff, d)),
+    }
+    if head_norms:
+        per_block |= {
+            "attn_q_norm.weight": Expected((config.key_size,)),
+            "attn_k_norm.weight": Expected((config.key_size,)),
+        }
+    if biases:
+        sizes = {"attn_q": q, "attn_k": k, "attn_v": v, "attn_output": d}
+        per_block |= {f"{name}.bias": Expected((size,), optional=True) for name, size in sizes.items()}
+    for block in range(config.blocks):
+        expected |= {f"blk.{block}.{name}": row for name, row in per_block.items()}
+    return expected
+
+
+def attention(
+    config: Config,
+    weights: Weights,
+    x: Tensor,
+    batch: Batch,
+    block: int,
+    *,
+    rope: RopeParameters,
+    head_norms: bool = False,
+    factors: Tensor | None = None,
+) -> Tensor:
+    """Self-attention over the cache: x [width, tokens] → [width, tokens]."""
+    cache = batch.caches[block]
+    tokens = batch.size
+    q = weights.linear("attn_q", x).reshape(config.key_size, config.heads, tokens)
+    k = weights.linear("attn_k", x).reshape(config.key_size, config.key_heads, tokens)
+    v = weights.linear("attn_v", x).reshape(config.value_size, config.key_heads, tokens)
+    if head_norms:
+        q, k = weights.norm("attn_q_norm", q, config.eps), weights.norm("attn_k_norm", k, config.eps)
+    q, k = q.rope(batch.positions, rope, factors), k.rope(batch.positions, rope, factors)
+    keys = cache.keys.set_rows(k.permute(0, 2, 1, 3), batch.cells)
+    values = cache.values.set_rows(v.permute(0, 2, 1, 3), batch.cells)
+    ranges = batch.local_ranges if config.local(block) else batch.ranges
+    heads = q.permute(0, 2, 1, 3).flash_attn_ext(keys, values, ranges, config.attention_scale)
+    return weights.linear("attn_output", heads.reshape(config.value_size * config.heads, tokens))
+
+
+def feed_forward(weights: Weights, x: Tensor, gate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """down(gate(gate·x, up·x))."""
+    return weights.linear("ffn_down", gate(weights.linear("ffn_gate", x), weights.linear("ffn_up", x)))
+
+
+def logits(config: Config, weights: Weights, x: Tensor) -> Tensor:
+    """Final norm and head: [width, outputs] → [vocabulary, outputs]."""
+    head = weights("token_embd.weight") if config.tied else weights("output.weight")
+    return head.mul_mat(weights.norm("output_norm", x, config.eps))
+
+
+def pick_outputs(config: Config, batch: Batch, block: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """In the last block keep only the tokens whose logits are wanted: what follows concerns no other token."""
+    if block < config.blocks - 1 or _all_tokens(batch):
+        return tensors
+    return tuple(tensor.get_rows(batch.outputs) for tensor in tensors)
+
+
+def _all_tokens(batch: Batch) -> bool:
+    outputs, tokens = batch.outputs.ne[0], batch.size
+    return isinstance(outputs, Dim) and isinstance(tokens, Dim) and outputs.name == tokens.name

@@ -1,0 +1,300 @@
+"""A loaded model: text in, text out. Brings file, tokenizer, template, sessions and sampling together."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import gguf
+from ..engine.team import default_threads, team
+from ..errors import ParameterError, UnsupportedError
+from ..limits import GIB, KIB, MAX_THREADS, MIB
+from .progress import kernel_progress
+from .session import Session, SessionOptions
+from .weights import ModelFile, check
+
+if TYPE_CHECKING:
+    from ..chat.template import ChatTemplate
+    from ..tokenizer import Tokenizer
+    from .generation import Generation, GenerationStream
+
+_UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def load(
+    path: str | os.PathLike[str],
+    threads: int | None = None,
+    context: int | None = None,
+    memory: int | str | None = None,
+    deterministic: bool = False,
+) -> Model:
+    """Load a model file.
+
+    Args:
+        path: a GGUF file (any shard of a set), or `default` for the default model, which is fetched at first use.
+        threads: processor threads; default: the physical cores that this process may use.
+        context: positions of a session; default: those the model was trained with, fewer where half of the free memory
+            does not hold their cache.
+        memory: most bytes for weights, cache and activations, as a number or as text like `2GiB`; default: no bound.
+        deterministic: ask for the same logits whatever the batch and the number of threads; every kernel here already
+            gives them, so this changes nothing yet.
+
+    Raises:
+        FormatError, ModelError, UnsupportedError: the file is not a model that this package runs.
+        MemoryBudgetError: the memory does not suffice.
+    """
+    from .pull import resolve
+
+    del deterministic
+    file = gguf.open(resolve(os.fspath(path)))
+    try:
+        return Model(check(file), threads, context, parse_memory(memory))
+    except BaseException:
+        file.close()
+        raise
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Load the tokenizer of a model file; reads metadata only."""
+    from ..tokenizer import from_metadata
+    from .pull import resolve
+
+    with gguf.open(resolve(os.fspath(path))) as file:
+        return from_metadata(file.metadata)
+
+
+def parse_memory(value: int | str | None) -> int | None:
+    """Return bytes: a number as it is, text as number and unit (B, KiB, MiB, GiB, kB, MB, GB).
+
+    Raises:
+        ParameterError: neither.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        number = text.rstrip("BKMGIbkmgi ")
+        unit = text[len(number) :].strip().upper()
+        try:
+            value = int(float(number) * _UNITS[unit])
+        except (ValueError, KeyError, OverflowError):
+            value = -1
+    if value <= 0:
+        raise ParameterError(
+            "not an amount of memory", where="memory", expected="bytes, or text like 2GiB", found=value
+        )
+    return value
+
+
+class Model:
+    """A model ready to answer. Sessions, and calls from several threads, may go on side by side."""
+
+    def __init__(self, model: ModelFile, threads: int | None, context: int | None, memory: int | None) -> None:
+        """Check the sizes and build the first session, so that what cannot work fails here."""
+        if threads is not None and not 1 <= threads <= MAX_THREADS:
+            raise ParameterError(
+                "wrong number of threads", where="threads", expected=f"1 to {MAX_THREADS}", found=threads
+            )
+        trained = model.config.context
+        if context is not None and not 1 <= context <= trained:
+            raise ParameterError(
+                "wrong context", where="context", expected=f"1 to {trained} (as trained)", found=context
+            )
+        self.file = model
+        self._threads = team(threads or default_threads())
+        self._options = SessionOptions(context or default_context(model), memory)
+        self._idle: list[Session] = []
+        self._lock = threading.Lock()
+        self._idle.append(self.session())
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        config = self.file.config
+        return f"<Model {config.architecture}, {config.blocks} blocks, context {self.context}: {self.path}>"
+
+    def close(self) -> None:
+        """Let the file go; sessions and arrays that still use it keep it open."""
+        self._idle.clear()
+        self.file.file.close()
+
+    @property
+    def path(self) -> Path:
+        """Where the model came from."""
+        return Path(self.file.file.path)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The file's metadata."""
+        return self.file.file.metadata
+
+    @property
+    def context(self) -> int:
+        """Positions of a session."""
+        return self._options.context
+
+    @property
+    def threads(self) -> int:
+        """Processor threads."""
+        return self._threads.size
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The file's tokenizer."""
+        from ..tokenizer import from_metadata
+
+        return from_metadata(self.file.file.metadata)
+
+    @cached_property
+    def template(self) -> ChatTemplate | None:
+        """The file's chat template, or None."""
+        from ..chat.template import ChatTemplate
+
+        if "tokenizer.chat_template" not in self.metadata:
+            return None
+        return ChatTemplate.from_metadata(self.file.file.metadata)
+
+    def session(self) -> Session:
+        """Start a sequence of its own."""
+        with kernel_progress() as progress:
+            return Session(self.file, self._options, self._threads, progress)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+        cancel: threading.Event | None = None,
+    ) -> GenerationStream:
+        """Continue a text (or token ids); iterate over the result for its pieces as they come.
+
+        Args:
+            prompt: text (special tokens are read as such, and the model's own start token is added) or ids as they are.
+            max_tokens: most new tokens; default: until the model ends or the context is full.
+            temperature: 0 picks the likeliest token.
+            top_k, top_p, min_p: which tokens may be drawn; 0, 1 and 0 turn them off.
+            seed: repeats a drawn text; default: a new one, reported by the result.
+            stop: texts that end the answer and are not part of it.
+            cancel: set it to end the answer.
+
+        Raises:
+            ContextError: prompt and new tokens do not fit the context.
+        """
+        from ..sampling.params import SamplingParams
+        from .generation import GenerationStream
+
+        ids = (
+            self.tokenizer.encode(prompt, special="parse", insert="model") if isinstance(prompt, str) else list(prompt)
+        )
+        params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+        return GenerationStream(_Lease(self), self.tokenizer, ids, params, stop, max_tokens, cancel)
+
+    def chat_stream(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> GenerationStream:
+        """Answer a conversation; iterate over the result for the pieces. Options are those of `generate`.
+
+        Raises:
+            UnsupportedError: the file has no chat template.
+            TemplateError: the template rejects the conversation.
+        """
+        if self.template is None:
+            raise UnsupportedError(
+                "the model has no chat template", where=str(self.path), hint="Use generate() with a prompt of your own."
+            )
+        tokenizer = self.tokenizer
+        text = self.template.render(
+            list(messages),
+            bos_token=_spelling(tokenizer, tokenizer.bos_id),
+            eos_token=_spelling(tokenizer, tokenizer.eos_id),
+        )
+        return self.generate(text, **options)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Generation:
+        """Answer a conversation and return the whole reply. Options are those of `generate`."""
+        stream = self.chat_stream(messages, **options)
+        for _ in stream:
+            pass
+        return stream.result
+
+    def take(self, ids: Sequence[int]) -> Session:
+        """Lend an idle session, the one that shares the longest beginning with `ids`, rewound to it."""
+        with self._lock:
+            best = max(self._idle, key=lambda session: _shared(session.ids, ids), default=None)
+            if best is not None:
+                self._idle.remove(best)
+        session = best or self.session()
+        # The last token is always evaluated: its logits are wanted.
+        session.rewind(min(_shared(session.ids, ids), len(ids) - 1))
+        return session
+
+    def give_back(self, session: Session) -> None:
+        """Take a lent session back for the next call."""
+        with self._lock:
+            self._idle.append(session)
+
+
+class _Lease:
+    """An evaluator for one generation: borrows a session when the prompt comes, skips what that session already holds."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._session: Session | None = None
+        self.context = model.context
+
+    @property
+    def position(self) -> int:
+        """Tokens evaluated so far."""
+        return self._session.position if self._session else 0
+
+    def evaluate(self, ids: Sequence[int]) -> Any:
+        """Append tokens; return the logits behind the last."""
+        if self._session is None:
+            self._session = self._model.take(ids)
+            ids = ids[self._session.position :]
+        return self._session.evaluate(ids)
+
+    def close(self) -> None:
+        """Return the session."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._model.give_back(session)
+
+
+def default_context(model: ModelFile) -> int:
+    """Return the trained context, or fewer positions where half of the free memory does not hold their cache."""
+    import psutil
+
+    config = model.config
+    per_position = 2 * config.blocks * config.key_heads * (config.key_size + config.value_size)
+    affordable = int(psutil.virtual_memory().available // 2 // per_position)
+    return max(1, min(config.context, affordable))
+
+
+def _shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    count = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        count += 1
+    return count
+
+
+def _spelling(tokenizer: Tokenizer, token: int | None) -> str:
+    return "" if token is None else tokenizer.token_bytes(token).decode("utf-8", "replace")

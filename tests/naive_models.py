@@ -1,0 +1,135 @@
+"""The three architectures written out in NumPy, float64, one token after another: the oracle of whole models.
+
+Written from the published formulas, independent of the package's graphs. Weights are float32 arrays in NumPy order [out, in].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a tiny model; the defaults exercise grouped heads and a head size that differs from width / heads."""
+
+    architecture: str
+    blocks: int = 2
+    width: int = 64
+    feed_forward: int = 96
+    heads: int = 4
+    key_heads: int = 2
+    head: int = 24
+    vocabulary: int = 61
+    context: int = 128
+    eps: float = 1e-5
+    base: float = 10_000.0
+    window: int = 0
+    pattern: int = 6
+    tied: bool = True
+
+
+def weight_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
+    """Names and NumPy shapes of the tensors."""
+    q, kv = s.heads * s.head, s.key_heads * s.head
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (s.vocabulary, s.width),
+        "output_norm.weight": (s.width,),
+    }
+    if not s.tied:
+        shapes["output.weight"] = (s.vocabulary, s.width)
+    for b in range(s.blocks):
+        block = {
+            "attn_norm": (s.width,),
+            "attn_q": (q, s.width),
+            "attn_k": (kv, s.width),
+            "attn_v": (kv, s.width),
+            "attn_output": (s.width, q),
+            "ffn_norm": (s.width,),
+            "ffn_gate": (s.feed_forward, s.width),
+            "ffn_up": (s.feed_forward, s.width),
+            "ffn_down": (s.width, s.feed_forward),
+        }
+        if s.architecture in ("qwen3", "gemma3"):
+            block |= {"attn_q_norm": (s.head,), "attn_k_norm": (s.head,)}
+        if s.architecture == "gemma3":
+            block |= {"post_attention_norm": (s.width,), "post_ffw_norm": (s.width,)}
+        shapes |= {f"blk.{b}.{name}.weight": shape for name, shape in block.items()}
+    return shapes
+
+
+def random_weights(s: Shape, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Weights of a size that keeps activations near one."""
+    return {
+        name: (rng.standard_normal(shape) / (np.sqrt(shape[-1]) if len(shape) == 2 else 4) + (len(shape) == 1)).astype(
+            np.float32
+        )
+        for name, shape in weight_shapes(s).items()
+    }
+
+
+def rms(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
+    return w * x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
+
+
+def rotate(x: np.ndarray, position: int, base: float, neighbours: bool) -> np.ndarray:
+    """Rotary embedding of heads [heads, n]: pairs (2i, 2i+1) or (i, i + n/2)."""
+    n = x.shape[-1]
+    angle = position * base ** (-2.0 * np.arange(n // 2) / n)
+    c, s = np.cos(angle), np.sin(angle)
+    a, b = (x[:, 0::2], x[:, 1::2]) if neighbours else (x[:, : n // 2], x[:, n // 2 :])
+    y = np.empty_like(x)
+    first, second = a * c - b * s, a * s + b * c
+    if neighbours:
+        y[:, 0::2], y[:, 1::2] = first, second
+    else:
+        y[:, : n // 2], y[:, n // 2 :] = first, second
+    return y
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def forward(s: Shape, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
+    """Logits [len(ids), vocabulary], float64."""
+    w = {name: value.astype(np.float64) for name, value in weights.items()}
+    gemma = s.architecture == "gemma3"
+    keys: list[list[np.ndarray]] = [[] for _ in range(s.blocks)]
+    values: list[list[np.ndarray]] = [[] for _ in range(s.blocks)]
+    out = []
+    for position, token in enumerate(ids):
+        x = w["token_embd.weight"][token] * (np.sqrt(s.width) if gemma else 1.0)
+        for b in range(s.blocks):
+            p = {name.split(".")[2]: value for name, value in w.items() if name.startswith(f"blk.{b}.")}
+            local = gemma and (b + 1) % s.pattern != 0
+            base = 10_000.0 if local else s.base
+            h = rms(x, p["attn_norm"], s.eps)
+            q, k, v = ((p[f"attn_{name}"] @ h).reshape(-1, s.head) for name in "qkv")
+            if "attn_q_norm" in p:
+                q, k = rms(q, p["attn_q_norm"], s.eps), rms(k, p["attn_k_norm"], s.eps)
+            keys[b].append(rotate(k, position, base, s.architecture == "llama"))
+            values[b].append(v)
+            q = rotate(q, position, base, s.architecture == "llama")
+            first = max(0, position + 1 - s.window) if local else 0
+            heads = []
+            for i in range(s.heads):
+                shared = i // (s.heads // s.key_heads)
+                scores = np.array([q[i] @ key[shared] for key in keys[b][first:]]) / np.sqrt(s.head)
+                soft = np.exp(scores - scores.max())
+                heads.append(
+                    sum(a * value[shared] for a, value in zip(soft / soft.sum(), values[b][first:], strict=True))
+                )
+            h = p["attn_output"] @ np.concatenate(heads)
+            x = x + (rms(h, p["post_attention_norm"], s.eps) if gemma else h)
+            f = rms(x, p["ffn_norm"], s.eps)
+            h = p["ffn_down"] @ ((gelu if gemma else silu)(p["ffn_gate"] @ f) * (p["ffn_up"] @ f))
+            x = x + (rms(h, p["post_ffw_norm"], s.eps) if gemma else h)
+        head = w["token_embd.weight"] if s.tied else w["output.weight"]
+        out.append(head @ rms(x, w["output_norm.weight"], s.eps))
+    return np.array(out)

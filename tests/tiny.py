@@ -1,0 +1,39 @@
+"""Writes tiny models as GGUF files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from naive_models import Shape
+
+from prism_inference import codecs
+from prism_inference.gguf import GGUFWriter
+
+
+def write_model(path: Path, s: Shape, weights: dict[str, np.ndarray], kind: str = "F32", **metadata: object) -> Path:
+    """Write a model; matrices in the tensor type `kind`, norms in F32. `metadata` adds keys under the architecture."""
+    writer = GGUFWriter(path)
+    writer.add("general.architecture", s.architecture)
+    prefix = s.architecture
+    for key, value in {
+        "block_count": s.blocks,
+        "context_length": s.context,
+        "embedding_length": s.width,
+        "feed_forward_length": s.feed_forward,
+        "attention.head_count": s.heads,
+        "attention.head_count_kv": s.key_heads,
+        "attention.key_length": s.head,
+        "attention.value_length": s.head,
+        "attention.layer_norm_rms_epsilon": s.eps,
+        "rope.freq_base": s.base,
+        **({"attention.sliding_window": s.window} if s.window else {}),
+        **metadata,
+    }.items():
+        writer.add(f"{prefix}.{key}", value)
+    writer.add("tokenizer.ggml.model", "none")
+    for name, array in weights.items():
+        stored = kind if array.ndim == 2 else "F32"
+        writer.add_tensor(name, stored, tuple(reversed(array.shape)), codecs.encode(stored, array))
+    writer.write()
+    return path
