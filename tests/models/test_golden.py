@@ -23,7 +23,7 @@ def mean_kl(reference: np.ndarray, other: np.ndarray) -> float:
 
 
 def evaluated(path, ids, chunk: int) -> np.ndarray:
-    session = prism.load(path, context=256).session()
+    session = prism.load(path, context=256, cache_type="F32").session()
     parts = [session.evaluate(ids[i : i + chunk], logits="all") for i in range(0, len(ids), chunk)]
     return np.concatenate(parts)
 

@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
+CACHE_TYPES = ("F16", "F32")
+
+
 def load(
     path: str | os.PathLike[str],
     threads: int | None = None,
     context: int | None = None,
     memory: int | str | None = None,
     deterministic: bool = False,
+    cache_type: str = "F16",
 ) -> Model:
     """Load a model file.
 
@@ -43,6 +47,7 @@ def load(
         memory: most bytes for weights, cache and activations, as a number or as text like `2GiB`; default: no bound.
         deterministic: ask for the same logits whatever the batch and the number of threads; every kernel here already
             gives them, so this changes nothing yet.
+        cache_type: tensor type of the keys and values that a session keeps: `F16`, or `F32` at twice the memory.
 
     Raises:
         FormatError, ModelError, UnsupportedError: the file is not a model that this package runs.
@@ -53,7 +58,7 @@ def load(
     del deterministic
     file = gguf.open(resolve(os.fspath(path)))
     try:
-        return Model(check(file), threads, context, parse_memory(memory))
+        return Model(check(file), threads, context, parse_memory(memory), cache_type)
     except BaseException:
         file.close()
         raise
@@ -94,7 +99,14 @@ def parse_memory(value: int | str | None) -> int | None:
 class Model:
     """A model ready to answer. Sessions, and calls from several threads, may go on side by side."""
 
-    def __init__(self, model: ModelFile, threads: int | None, context: int | None, memory: int | None) -> None:
+    def __init__(
+        self,
+        model: ModelFile,
+        threads: int | None = None,
+        context: int | None = None,
+        memory: int | None = None,
+        cache_type: str = "F16",
+    ) -> None:
         """Check the sizes and build the first session, so that what cannot work fails here."""
         if threads is not None and not 1 <= threads <= MAX_THREADS:
             raise ParameterError(
@@ -105,9 +117,13 @@ class Model:
             raise ParameterError(
                 "wrong context", where="context", expected=f"1 to {trained} (as trained)", found=context
             )
+        if cache_type.upper() not in CACHE_TYPES:
+            raise ParameterError(
+                "wrong type", where="cache_type", expected=", ".join(CACHE_TYPES), found=repr(cache_type)
+            )
         self.file = model
         self._threads = team(threads or default_threads())
-        self._options = SessionOptions(context or default_context(model), memory)
+        self._options = SessionOptions(context or default_context(model), memory, cache_type.upper())
         self._idle: list[Session] = []
         self._lock = threading.Lock()
         self._idle.append(self.session())
