@@ -14,7 +14,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 assert len(PAGES) > 6
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the pages were made with 3.11: argparse wraps differently elsewhere")
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="the pages were made with 3.11: argparse wraps differently elsewhere"
+)
 def test_generated_pages_are_fresh() -> None:
     command = [sys.executable, str(ROOT / "docs" / "make_reference.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -136,12 +136,20 @@ def product_cases() -> list[Case]:
 
                 cases.append(Case(f"mul_mat {kind} k{k} m{m} n{n}", product, SUMS if block == 1 else QUANTIZED))
 
+        def huge(ctx, rng, kind=kind, k=max(block, 64)):
+            return weights(ctx, rng, kind, k, 6).mul_mat(normal(ctx, rng, k, 3, scale=1e9))
+
+        def faint(ctx, rng, kind=kind, k=max(block, 64)):
+            return weights(ctx, rng, kind, k, 6).mul_mat(normal(ctx, rng, k, 3, scale=1e-9))
+
         def batched(ctx, rng, kind=kind, k=max(block, 64)):
             return weights(ctx, rng, kind, k, 6, 2).mul_mat(normal(ctx, rng, k, 5, 4, 3))
 
         def looked_up(ctx, rng, kind=kind, k=3 * block):
             return weights(ctx, rng, kind, k, 11).get_rows(integers(ctx, [3, 10, 0, 3, 7]))
 
+        cases.append(Case(f"mul_mat {kind} huge", huge, QUANTIZED))
+        cases.append(Case(f"mul_mat {kind} faint", faint, QUANTIZED))
         cases.append(Case(f"mul_mat {kind} batched", batched, QUANTIZED))
         cases.append(Case(f"get_rows {kind}", looked_up, Tolerance(0.0, "decoding is exact")))
     return cases

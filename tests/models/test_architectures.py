@@ -71,5 +71,9 @@ def test_biases_are_added(tmp_path: Path, rng) -> None:
     plain = prism.load(write_model(tmp_path / "a.gguf", shape, weights)).session().evaluate(IDS)
     zero = weights | {f"blk.{b}.attn_q.bias": np.zeros(96, np.float32) for b in range(shape.blocks)}
     some = weights | {f"blk.{b}.attn_v.bias": np.ones(48, np.float32) for b in range(shape.blocks)}
-    np.testing.assert_array_equal(prism.load(write_model(tmp_path / "b.gguf", shape, zero)).session().evaluate(IDS), plain)
-    assert np.abs(prism.load(write_model(tmp_path / "c.gguf", shape, some)).session().evaluate(IDS) - plain).max() > 1e-3
+    np.testing.assert_array_equal(
+        prism.load(write_model(tmp_path / "b.gguf", shape, zero)).session().evaluate(IDS), plain
+    )
+    assert (
+        np.abs(prism.load(write_model(tmp_path / "c.gguf", shape, some)).session().evaluate(IDS) - plain).max() > 1e-3
+    )

@@ -24,7 +24,11 @@ def test_missing_and_misshapen_tensors_are_listed_together(tmp_path: Path, rng) 
     weights["blk.0.ffn_up.weight"] = weights["blk.0.ffn_up.weight"][:, :32]
     with pytest.raises(ModelError) as caught:
         prism.load(write_model(tmp_path / "m.gguf", SHAPE, weights))
-    for part in ("blk.0.attn_q.weight is missing", "blk.1.ffn_norm.weight is missing", "blk.0.ffn_up.weight has extents"):
+    for part in (
+        "blk.0.attn_q.weight is missing",
+        "blk.1.ffn_norm.weight is missing",
+        "blk.0.ffn_up.weight has extents",
+    ):
         assert part in str(caught.value)
 
 

@@ -134,14 +134,29 @@ def test_the_memory_budget_is_admitted_before_anything_is_taken(path: Path) -> N
 
 
 def test_wrong_sizes_are_refused(path: Path) -> None:
-    for wrong in ({"threads": 0}, {"threads": 257}, {"context": 0}, {"context": 65}, {"memory": 0}, {"cache_type": "Q9"}):
+    for wrong in (
+        {"threads": 0},
+        {"threads": 257},
+        {"context": 0},
+        {"context": 65},
+        {"memory": 0},
+        {"cache_type": "Q9"},
+    ):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
             prism.load(path, **wrong)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("10kB", 10_000), ("512", 512), (7, 7), (None, None), (" 3 GB ", 3 * 10**9)],
+    [
+        ("2GiB", 2 << 30),
+        ("1.5 MiB", 3 << 19),
+        ("10kB", 10_000),
+        ("512", 512),
+        (7, 7),
+        (None, None),
+        (" 3 GB ", 3 * 10**9),
+    ],
 )
 def test_memory_is_read(text, expected) -> None:
     assert parse_memory(text) == expected

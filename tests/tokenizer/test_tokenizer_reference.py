@@ -9,6 +9,7 @@ import pytest
 from reference import RECORDED, TEXTS, ReferenceServer, marked_texts, marked_vocabularies, vocabulary, write_model
 from vocabularies import metadata, random_texts
 
+from prism_inference.errors import TokenizerError
 from prism_inference.tokenizer import from_metadata
 from prism_inference.tokenizer.pretokenize import PRETOKENIZERS, find_pretokenizer, splitter
 
@@ -79,3 +80,12 @@ def test_long_runs_are_cut_in_linear_time(name):
         for end in ("", "x", "\u6f22", "!"):
             text = run * (100_000 // len(run)) + end
             assert sum(map(len, pieces(text))) == len(text)
+
+
+def test_a_pattern_that_gives_up_is_a_typed_error(capfd):
+    """A pattern that backtracks without end; the engine behind it reports that on standard error too."""
+    pieces = splitter((r"(?:a|aa)+\z",))
+    assert list(pieces("aaa")) == ["aaa"]
+    with pytest.raises(TokenizerError, match="retry-limit"):
+        list(pieces("a" * 60 + "b"))
+    capfd.readouterr()

@@ -19,6 +19,7 @@ from .graph import Graph
 from .operations import RopeParameters
 from .ops import VIEWS, Glu, Op, RopeMode
 from .rope import frequencies, magnitude
+from .rounding import round_activations
 from .tensor import NUMPY_TYPES, Tensor
 
 Array = npt.NDArray[Any]
@@ -152,8 +153,7 @@ def _mul_mat(memory: Memory, node: Tensor) -> None:
     source = node.sources[0]
     assert source is not None
     if source.type.block > 1:
-        activation = codecs.get(source.type.name).activation
-        flat = codecs.quantize_activations(np.ascontiguousarray(x).reshape(-1, x.shape[-1]), activation)
+        flat = round_activations(np.ascontiguousarray(x).reshape(-1, x.shape[-1]))
         x = flat.reshape(x.shape)
     w = w.repeat(x.shape[1] // w.shape[1], 1).repeat(x.shape[0] // w.shape[0], 0)
     memory.write(node, np.einsum("abmk,abnk->abnm", w.astype(np.float64), x.astype(np.float64), optimize=True))

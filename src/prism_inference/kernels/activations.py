@@ -2,8 +2,8 @@
 
 A row of K values becomes K/64 (rounded up) chunks of `CHUNK_BYTES`: 64 bytes value + 128 (unsigned, for the unsigned side of
 the byte product), 16 float32 scales (one per lane of the product, that is per 4 values) and 16 float32 sums scale·Σvalues
-(for weights with minima). Values beyond K are zeros. Rounding follows the reference's Q8_0 and Q8_1 blocks, so that
-logits can be compared.
+(for weights with minima). Values beyond K are zeros. Rounding follows the reference's Q8_0 blocks, so that logits can be
+compared; its Q8_1 differs in the sums alone, which it keeps in float16 and which overflow there.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from .simd import (
 )
 
 SCALES, SUMS = 64, 128  # byte offsets within a chunk
+_HALF_SMALLEST, _HALF_LARGEST = np.float32(2.0**-14), np.float32(65504)  # normal numbers of float16
 
 
 @helper
@@ -52,39 +53,37 @@ def _largest(a, count):
 
 
 @helper
+def _stored_scale(exact):
+    """The scale as the reference stores it, in float16; exact where float16 has no normal number for it."""
+    normal = exact >= _HALF_SMALLEST and exact <= _HALF_LARGEST
+    return round_f16(exact) if normal else exact
+
+
+@helper
 def _block_of_32(chunk, a, count):
-    """Round one block; return (exact scale, scale as stored in float16, sum of the rounded values)."""
+    """Round one block; return (scale, sum of the rounded values)."""
     largest = _largest(a, count)
-    exact = largest / np.float32(127)
     inverse = np.float32(127) / largest if largest > np.float32(0) else np.float32(0)
     total = _round_half_chunk(chunk, a, count, inverse)
-    return exact, round_f16(exact), total
+    return _stored_scale(largest / np.float32(127)), total
 
 
-def _blocks_of_32(sums_rounded):
-    """Kernel for Q8_0 (sums scale·Σ) and Q8_1 (the sum is its own float16, from the exact scale)."""
-
-    def kernel(desc, ith, nth):
-        n = extent(desc, 1, 0)
-        chunks = (n + 63) // 64
-        first, last = share(rows(desc, 1) * chunks, ith, nth)
-        for item in range(first, last):
-            row, c = item // chunks, item % chunks
-            a = row_address(desc, 1, row) + 256 * c
-            chunk = row_address(desc, 0, row) + CHUNK_BYTES * c
-            count = n - 64 * c
-            exact0, scale0, total0 = _block_of_32(chunk, a, count)
-            exact1, scale1, total1 = _block_of_32(chunk + 32, a + 128, count - 32)
-            store_f32x16(chunk + SCALES, halves(scale0, scale1))
-            store_f32x16(chunk + SUMS, zeros())
-            if sums_rounded:
-                store_f32(chunk + SUMS, round_f16(exact0 * total0))
-                store_f32(chunk + SUMS + 32, round_f16(exact1 * total1))
-            else:
-                store_f32(chunk + SUMS, scale0 * total0)
-                store_f32(chunk + SUMS + 32, scale1 * total1)
-
-    return kernel
+def _round(desc, ith, nth):
+    """Round the rows of operand 1, in blocks of 32."""
+    n = extent(desc, 1, 0)
+    chunks = (n + 63) // 64
+    first, last = share(rows(desc, 1) * chunks, ith, nth)
+    for item in range(first, last):
+        row, c = item // chunks, item % chunks
+        a = row_address(desc, 1, row) + 256 * c
+        chunk = row_address(desc, 0, row) + CHUNK_BYTES * c
+        count = n - 64 * c
+        scale0, total0 = _block_of_32(chunk, a, count)
+        scale1, total1 = _block_of_32(chunk + 32, a + 128, count - 32)
+        store_f32x16(chunk + SCALES, halves(scale0, scale1))
+        store_f32x16(chunk + SUMS, zeros())
+        store_f32(chunk + SUMS, scale0 * total0)
+        store_f32(chunk + SUMS + 32, scale1 * total1)
 
 
-KERNELS = {"q8_0": _blocks_of_32(False), "q8_1": _blocks_of_32(True)}
+KERNELS = {"round": _round}

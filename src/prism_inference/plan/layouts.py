@@ -11,6 +11,6 @@ CHUNK_BYTES: Final = 192
 # Keys that attention takes at a time; its scratch holds their scores and the sums of the values.
 ATTENTION_KEYS: Final = 16
 
-# Weight types that have product and row kernels; the activation type of each is in its codec's row.
+# Weight types that have product and row kernels.
 QUANTIZED: Final = ("Q1_0", "Q2_0", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0")
 FLOATS: Final = ("F32", "F16", "BF16")

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import codecs
 from ..errors import GraphError, UnsupportedError
 from ..graph import Graph, Op, RopeMode, RopeParameters, Storage, Tensor
 from ..graph.ops import VIEWS, Glu
@@ -90,16 +89,16 @@ class Lowering:
         self.emit(f"copies.copy.{tensor.type.name.lower()}.f32", copy, operand)
         return copy
 
-    def activations(self, tensor: Tensor, kind: str) -> Operand:
-        """Return the rounded activations of a tensor, shared by all products that read it in the same type."""
-        key = ("activations", tensor.index, kind)
+    def activations(self, tensor: Tensor) -> Operand:
+        """Return the rounded activations of a tensor, shared by all products that read it."""
+        key = ("activations", tensor.index)
         if key not in self._shared:
             source = self.dense(tensor)
             ne = tensor.ne
             row = CHUNK_BYTES * -(-int(ne[0]) // CHUNK_VALUES)
             nb = (1, row, row * int(ne[1]), row * int(ne[1]) * int(ne[2]))
-            result = self.temporary(ne, nb, nb[3] * int(ne[3]), f"activations {kind}")
-            self.emit(f"activations.{kind.lower()}", result, source)
+            result = self.temporary(ne, nb, nb[3] * int(ne[3]), "rounded activations")
+            self.emit("activations.round", result, source)
             self._shared[key] = result
         return self._shared[key]
 
@@ -201,10 +200,7 @@ def _mul_mat(low: Lowering, node: Tensor) -> None:
             raise GraphError("rows of the first source have gaps", where=repr(node), found=weights.nb)
         low.emit(f"matmul.{kind}", low.operand(node), low.operand(weights), low.dense(x))
         return
-    activation = codecs.get(weights.type.name).activation
-    assert activation is not None, weights
-    rounded = low.activations(x, activation)
-    low.emit(f"matmul.{kind}@{low.isa}", low.operand(node), low.operand(weights), rounded)
+    low.emit(f"matmul.{kind}@{low.isa}", low.operand(node), low.operand(weights), low.activations(x))
 
 
 def _rope(low: Lowering, node: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Pretokenizers: how text is cut into pieces that merges never span, by the names that GGUF files use.
 
-The patterns are those of the models' own tokenizers as the reference engine reads them. They are written so that no
-alternative backtracks: the engine behind them gives up after ten million steps back. Knows nothing of vocabularies.
+The patterns are those of the models' own tokenizers as the reference engine reads them. They are written so that hardly
+a step is taken back: the engine behind them gives up after ten million of these. Knows nothing of vocabularies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from ..errors import UnsupportedError
+from ..errors import TokenizerError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,11 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def splitter(patterns: tuple[str, ...]) -> Callable[[str], Iterator[str]]:
-    """Return a function that cuts text into its pieces, in order; joined, the pieces are the text."""
+    """Return a function that cuts text into its pieces, in order; joined, the pieces are the text.
+
+    It raises TokenizerError where a pattern takes more steps back than its engine allows: with the patterns of
+    the table that needs millions of line ends in a row.
+    """
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Sequence, Split
 
@@ -169,7 +173,13 @@ def splitter(patterns: tuple[str, ...]) -> Callable[[str], Iterator[str]]:
 
     def pieces(text: str) -> Iterator[str]:
         for chunk in _chunks(text):
-            for piece, _ in split.pre_tokenize_str(chunk):
+            try:
+                found = split.pre_tokenize_str(chunk)
+            except BaseException as error:
+                if type(error).__name__ != "PanicException":  # a class that cannot be imported
+                    raise
+                raise TokenizerError("the pretokenizer gave up on the text", found=str(error)) from None
+            for piece, _ in found:
                 yield piece
 
     return pieces
