@@ -23,7 +23,8 @@ FLOATS = {"F32": np.float32, "F16": np.float16}
 
 
 def random_rows(kind: str, columns: int, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Raw bytes of a random matrix [columns, rows] of a type: every code occurs, scales are finite and of both signs."""
+    """Raw bytes of a random matrix [columns, rows] of a type: every code occurs, scales are finite and of both
+    signs."""
     if kind in FLOATS:
         return (rng.standard_normal((rows, columns)) / 4).astype(FLOATS[kind]).view(np.uint8).reshape(-1)
     if kind == "BF16":

@@ -1,6 +1,7 @@
 """The three architectures written out in NumPy, float64, one token after another: the oracle of whole models.
 
-Written from the published formulas, independent of the package's graphs. Weights are float32 arrays in NumPy order [out, in].
+Written from the published formulas, independent of the package's graphs. Weights are float32 arrays in NumPy order
+[out, in].
 """
 
 from __future__ import annotations

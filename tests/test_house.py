@@ -1,4 +1,5 @@
-"""The rules of the house: import direction, light imports, one door to the compiler, size of files, a docstring each."""
+"""The rules of the house: import direction, light imports, one door to the compiler, size of files, a docstring
+each."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from naive_models import Shape
 
+from naive_models import Shape
 from prism_inference import codecs
 from prism_inference.gguf import GGUFWriter
 

@@ -21,8 +21,8 @@ SUMS = Tolerance(1e-11, "float32 sums of some hundred products in another order 
 ATTENTION = Tolerance(
     1e-10, "exponentials of float32 scores; an error of a score becomes a relative error of its weight"
 )
-# The twin rounds activations with the codecs, the kernel by itself: a value that falls on a tie may round to either side,
-# one step of 127 in one of K values.
+# The twin rounds activations with the codecs, the kernel by itself: a value that falls on a tie may round to either
+# side, one step of 127 in one of K values.
 QUANTIZED = Tolerance(1e-7, "exact integer sums; float32 scales; rare ties of the activation rounding")
 TARGETS = Tolerance(1e-10, "targets without fused multiply-add round once more")
 

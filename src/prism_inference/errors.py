@@ -1,7 +1,7 @@
 """The one exception tree of the package.
 
-Every error says what was wrong, where, what was expected, what was found and what to do next, and keeps each of these as a
-field. Knows nothing of files, models or kernels: callers fill the fields in.
+Every error says what was wrong, where, what was expected, what was found and what to do next, and keeps each of these
+as a field. Knows nothing of files, models or kernels: callers fill the fields in.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ GGUF_MAX_KEY_BYTES: Final = 65_535  # the specification's own bound
 GGUF_MAX_NAME_BYTES: Final = 64  # the specification's own bound
 GGUF_MAX_STRING_BYTES: Final = 16 * MIB  # chat templates and character maps are the longest strings
 GGUF_MAX_ARRAY_ITEMS: Final = 4_000_000  # the largest vocabularies have some 300,000 tokens
+GGUF_MAX_STRINGS: Final = 4_000_000  # of all string arrays of a file; tokens and merges of the largest come to 800,000
 GGUF_MAX_HEADER_BYTES: Final = 512 * MIB  # everything before the tensor data
 GGUF_MAX_DIMS: Final = 4  # as ggml
 GGUF_MAX_EXTENT: Final = 1 << 31  # one dimension of a tensor

@@ -1,10 +1,10 @@
-"""Every environment variable that the package reads, in one frozen record. Knows nothing of what the values are used for.
+"""Every environment variable that the package reads, in one frozen record. Knows nothing of what it is used for.
 
 | variable | meaning | default |
 | --- | --- | --- |
-| `PRISM_CPU` | processor to compile for: `native`, or an LLVM processor name such as `generic` or `x86-64-v3` | `native` |
+| `PRISM_CPU` | processor to compile for: `native`, `generic`, `x86-64-v2`, `x86-64-v3` … | `native` |
 | `PRISM_CACHE` | folder of compiled kernels and fetched models | the user's cache folder |
-| `PRISM_THREADS` | number of threads where the caller names none | physical cores that this process may use |
+| `PRISM_THREADS` | threads where the caller names no number | physical cores that the process may use |
 | `PRISM_PROGRESS` | `0` turns progress bars off | `1` |
 """
 

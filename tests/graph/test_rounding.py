@@ -10,7 +10,8 @@ from prism_inference.graph.rounding import round_activations
 
 @pytest.mark.parametrize("factor", [1.0, 1e-9, 1e9])
 def test_activations_are_rounded_by_the_reference_s_rule(factor: float, rng) -> None:
-    """q = round half to even(x·127/max), value = q·(max/127), that scale in float16 where it is a normal number there."""
+    """q = round half to even(x·127/max), value = q·(max/127), that scale in float16 where it is a normal number
+    there."""
     x = (rng.standard_normal((4, 70)) * factor).astype(np.float32)
     x[0, :32] = 0
     rounded = round_activations(x)

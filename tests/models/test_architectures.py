@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from naive_models import Shape, forward, random_weights
-from tiny import write_model
 
 import prism_inference as prism
+from naive_models import Shape, forward, random_weights
 from prism_inference.models import ARCHITECTURES
+from tiny import write_model
 
 SHAPES = {
     "llama": Shape("llama"),

@@ -37,7 +37,8 @@ def test_tiny_qwen3_within_1e_4(shared, chunk: int) -> None:
 
 @pytest.mark.parametrize("name", ["q1", "q2"])
 def test_tiny_low_bit_models(shared, name: str) -> None:
-    """Equal until a rounding flips (the reference itself would differ between machines then), close in distribution after."""
+    """Equal until a rounding flips (the reference itself would differ between machines then), close in distribution
+    after."""
     reference = np.load(shared / "golden" / f"ref_{name}.npz")
     logits = evaluated(shared / "golden" / f"tiny_{name}.gguf", reference["toks"].tolist(), 64)
     difference = np.abs(logits - reference["a"]).max(1)
@@ -74,7 +75,8 @@ def test_real_models_are_closer_to_exact_arithmetic_than_the_reference(shared, m
     clear = ordered[:, -1] - ordered[:, -2] > 1.0
     same = ours.argmax(-1) == exact.argmax(-1)
     print(
-        f"{name}: mean KL {kl:.2e} (llama.cpp {peer_kl:.2e}); first token equal {same.sum()} of {len(same)}, clear {clear.sum()}"
+        f"{name}: mean KL {kl:.2e} (llama.cpp {peer_kl:.2e}); "
+        f"first token equal {same.sum()} of {len(same)}, clear {clear.sum()}"
     )
     assert clear.any()
     assert same[clear].all()

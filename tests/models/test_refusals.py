@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from naive_models import Shape, random_weights
-from tiny import write_model
 
 import prism_inference as prism
+from naive_models import Shape, random_weights
 from prism_inference import gguf
 from prism_inference.errors import MetadataError, ModelError, PrismError, UnsupportedError
 from prism_inference.gguf import GGUFWriter
 from prism_inference.runtime.weights import check
+from tiny import write_model
 
 SHAPE = Shape("qwen3")
 

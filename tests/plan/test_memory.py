@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +42,7 @@ def test_live_regions_never_overlap(steps: list[Step]) -> None:
     arena = [region for region in plan.regions if not region.fixed]
     for region in arena:
         assert region.offset % ALIGNMENT == 0
-        assert 0 <= region.offset
+        assert region.offset >= 0
         assert region.offset + region.nbytes <= plan.arena
     for number, a in enumerate(arena):
         for b in arena[number + 1 :]:
@@ -73,5 +75,5 @@ def test_conflicting_steps_are_parted_by_a_barrier(steps: list[Step]) -> None:
 def test_memory_is_reused() -> None:
     regions = [Region(1000, str(number)) for number in range(50)]
     steps = [Step("k", (whole(regions[0]),))]
-    steps += [Step("k", (whole(b), whole(a))) for a, b in zip(regions, regions[1:], strict=False)]
+    steps += [Step("k", (whole(b), whole(a))) for a, b in pairwise(regions)]
     assert lay_out(steps).arena == 2 * 1024

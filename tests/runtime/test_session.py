@@ -1,4 +1,5 @@
-"""Sessions and models: bounds, failures that change nothing, cancelling, budgets, reuse of what is evaluated already."""
+"""Sessions and models: bounds, failures that change nothing, cancelling, budgets, reuse of what is evaluated
+already."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from naive_models import Shape, random_weights
-from tiny import write_model
 
 import prism_inference as prism
+from naive_models import Shape, random_weights
 from prism_inference.errors import CancelledError, ContextError, MemoryBudgetError, ParameterError, UnsupportedError
 from prism_inference.runtime.model import parse_memory
+from tiny import write_model
 
 SHAPE = Shape("llama", context=64)
 IDS = list(range(20))

@@ -1,7 +1,7 @@
 """Kernels as addresses: object code from the cache on disk, or compiled now and put there.
 
-A warm start links objects by llvmlite alone; only a missing kernel imports the compiler. Writers move finished files into
-place, so that several processes may fill one cache.
+A warm start links objects by llvmlite alone; only a missing kernel imports the compiler. Writers move finished files
+into place, so that several processes may fill one cache.
 """
 
 from __future__ import annotations

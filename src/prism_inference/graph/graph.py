@@ -30,7 +30,8 @@ class Graph:
         """Add what `result` needs and is not here yet; return it.
 
         Raises:
-            GraphError: the tensor belongs to another context, or the graph would outgrow its capacity; nothing is added.
+            GraphError: the tensor belongs to another context, or the graph would outgrow its capacity; nothing is
+            added.
         """
         if result.context is not self.context:
             raise GraphError("tensor of another context", where=repr(result))

@@ -1,4 +1,5 @@
-"""What a tensor can do: each method checks types and shapes and makes the node. Shape rules live here; nothing is computed.
+"""What a tensor can do: each method checks types and shapes and makes the node. Shape rules live here; nothing is
+computed.
 
 Extents are in ggml's order throughout: `ne[0]` is the contiguous one.
 """
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import GraphError
 from ..gguf import tensor_type
+from .extents import contiguous_strides, full_extents
 from .ops import Glu, Op, RopeMode
 
 if TYPE_CHECKING:
@@ -23,8 +25,9 @@ FLOATS = ("F32", "F16", "BF16")
 class RopeParameters:
     """Rotary embedding as the reference defines it.
 
-    `rotated` values of each head turn; pair i turns by position·base^(-2i/rotated)·scale, mixed towards the unscaled angle
-    by YaRN's ramp where `extension` > 0 (arXiv 2309.00071); cosine and sine are multiplied by the YaRN magnitude.
+    `rotated` values of each head turn; pair i turns by position·base^(-2i/rotated)·scale, mixed towards the unscaled
+    angle by YaRN's ramp where `extension` > 0 (arXiv 2309.00071); cosine and sine are multiplied by the YaRN
+    magnitude.
     """
 
     rotated: int
@@ -50,162 +53,177 @@ def _repeats(small: Tensor, large: Tensor) -> bool:
     return all(large.ne[d] % small.ne[d] == 0 for d in range(4))
 
 
-class Operations:
-    """Operations as methods; `Tensor` inherits them."""
+# --- Elements -------------------------------------------------------------------------------------
 
-    # --- Elements ---------------------------------------------------------------------------------------------------------------
 
-    def add(self: Tensor, other: Tensor) -> Tensor:
-        """self + other, `other` repeated to this shape."""
-        return self._elements(Op.ADD, other)
+def add(self: Tensor, other: Tensor) -> Tensor:
+    """self + other, `other` repeated to this shape."""
+    return _elements(self, Op.ADD, other)
 
-    def mul(self: Tensor, other: Tensor) -> Tensor:
-        """self · other element by element, `other` repeated to this shape."""
-        return self._elements(Op.MUL, other)
 
-    def _elements(self: Tensor, op: Op, other: Tensor) -> Tensor:
-        _require(self.type.name == other.type.name == "F32", op, "wrong types", self, other, expected="F32")
-        _require(_repeats(other, self), op, "cannot repeat the second to the first", self, other)
-        return self.context.node(op, self.type, self.ne, [self, other])
+def mul(self: Tensor, other: Tensor) -> Tensor:
+    """self · other element by element, `other` repeated to this shape."""
+    return _elements(self, Op.MUL, other)
 
-    def scale(self: Tensor, factor: float, offset: float = 0.0) -> Tensor:
-        """self · factor + offset."""
-        _require(self.type.name == "F32", Op.SCALE, "wrong type", self, expected="F32")
-        return self.context.node(Op.SCALE, self.type, self.ne, [self], (factor, offset))
 
-    def swiglu(self: Tensor, other: Tensor) -> Tensor:
-        """silu(self) · other."""
-        return self._glu(Glu.SWIGLU, other)
+def _elements(self: Tensor, op: Op, other: Tensor) -> Tensor:
+    _require(self.type.name == other.type.name == "F32", op, "wrong types", self, other, expected="F32")
+    _require(_repeats(other, self), op, "cannot repeat the second to the first", self, other)
+    return self.context.node(op, self.type, self.ne, [self, other])
 
-    def geglu(self: Tensor, other: Tensor) -> Tensor:
-        """gelu(self) · other, gelu by its tanh form."""
-        return self._glu(Glu.GEGLU, other)
 
-    def _glu(self: Tensor, kind: Glu, other: Tensor) -> Tensor:
-        _require(self.type.name == other.type.name == "F32", Op.GLU, "wrong types", self, other, expected="F32")
-        _require(self.ne == other.ne, Op.GLU, "different shapes", self, other)
-        return self.context.node(Op.GLU, self.type, self.ne, [self, other], (kind,))
+def scale(self: Tensor, factor: float, offset: float = 0.0) -> Tensor:
+    """self · factor + offset."""
+    _require(self.type.name == "F32", Op.SCALE, "wrong type", self, expected="F32")
+    return self.context.node(Op.SCALE, self.type, self.ne, [self], (factor, offset))
 
-    # --- Rows -------------------------------------------------------------------------------------------------------------------
 
-    def rms_norm(self: Tensor, eps: float) -> Tensor:
-        """Each row divided by sqrt(mean of its squares + eps)."""
-        _require(self.type.name == "F32", Op.RMS_NORM, "wrong type", self, expected="F32")
-        _require(eps > 0, Op.RMS_NORM, f"eps must be positive, not {eps}", self)
-        return self.context.node(Op.RMS_NORM, self.type, self.ne, [self], (eps,))
+def swiglu(self: Tensor, other: Tensor) -> Tensor:
+    """silu(self) · other."""
+    return _glu(self, Glu.SWIGLU, other)
 
-    def get_rows(self: Tensor, index: Tensor) -> Tensor:
-        """Rows of this table picked by an I32 tensor and decoded to F32: [K, R, …], [N, …] → [K, N, …]."""
-        _require(index.type.name == "I32", Op.GET_ROWS, "wrong index type", index, expected="I32")
-        fits = self.ne[2] == index.ne[1] and self.ne[3] == index.ne[2] and index.ne[3] == 1
-        _require(fits, Op.GET_ROWS, "index does not fit the table", self, index)
-        ne = (self.ne[0], index.ne[0], index.ne[1], index.ne[2])
-        return self.context.node(Op.GET_ROWS, tensor_type("F32"), ne, [self, index])
 
-    def set_rows(self: Tensor, rows: Tensor, index: Tensor) -> Tensor:
-        """Write `rows` (F32) to this tensor's rows that the I32 index names; the result is a view of this tensor."""
-        op = Op.SET_ROWS
-        _require(rows.type.name == "F32" and index.type.name == "I32", op, "wrong types", rows, index)
-        _require(rows.ne[0] == self.ne[0] and rows.ne[1] == index.ne[0], op, "rows do not fit", self, rows, index)
-        _require(rows.ne[2] == self.ne[2] and rows.ne[3] == self.ne[3], op, "batches do not fit", self, rows)
-        _require(
-            rows.ne[2] % index.ne[1] == 0 and rows.ne[3] % index.ne[2] == 0 and index.ne[3] == 1,
-            op,
-            "index does not fit the rows",
-            rows,
-            index,
-        )
-        node = self.context.view(op, self, self.ne, self.nb, 0)
-        node.sources = (rows, index, self)
-        return node
+def geglu(self: Tensor, other: Tensor) -> Tensor:
+    """gelu(self) · other, gelu by its tanh form."""
+    return _glu(self, Glu.GEGLU, other)
 
-    # --- Products ---------------------------------------------------------------------------------------------------------------
 
-    def mul_mat(self: Tensor, other: Tensor) -> Tensor:
-        """Rows of `other` times the transposed of self: [K, M, a, b] , [K, N, c, d] → [M, N, c, d]; a | c, b | d."""
-        op = Op.MUL_MAT
-        _require(self.ne[0] == other.ne[0], op, "different row lengths", self, other)
-        _require(other.type.name == "F32", op, "wrong type of the second", other, expected="F32")
-        fits = other.ne[2] % self.ne[2] == 0 and other.ne[3] % self.ne[3] == 0
-        _require(fits, op, "cannot repeat the first over the second's batches", self, other)
-        ne = (self.ne[1], other.ne[1], other.ne[2], other.ne[3])
-        return self.context.node(op, other.type, ne, [self, other])
+def _glu(self: Tensor, kind: Glu, other: Tensor) -> Tensor:
+    _require(self.type.name == other.type.name == "F32", Op.GLU, "wrong types", self, other, expected="F32")
+    _require(self.ne == other.ne, Op.GLU, "different shapes", self, other)
+    return self.context.node(Op.GLU, self.type, self.ne, [self, other], (kind,))
 
-    def rope(self: Tensor, positions: Tensor, parameters: RopeParameters, factors: Tensor | None = None) -> Tensor:
-        """Rotate the heads of [D, heads, tokens, …] by the I32 positions [tokens]; `factors` divide the frequencies."""
-        op = Op.ROPE
-        _require(self.type.name == "F32" and positions.type.name == "I32", op, "wrong types", self, positions)
-        _require(positions.ne[0] == self.ne[2], op, "one position per token is needed", self, positions)
-        rotated = parameters.rotated
-        _require(0 < rotated <= self.ne[0] and rotated % 2 == 0, op, f"cannot rotate {rotated} values", self)
-        if factors is not None:
-            _require(factors.type.name == "F32" and factors.ne[0] >= rotated // 2, op, "wrong factors", factors)
-        return self.context.node(op, self.type, self.ne, [self, positions, factors], (parameters,))
 
-    def flash_attn_ext(self: Tensor, keys: Tensor, values: Tensor, ranges: Tensor, scale: float) -> Tensor:
-        """Attention: queries [D, tokens, heads], keys [D, cells, h], values [Dv, cells, h] → [Dv, heads, tokens].
+# --- Rows -----------------------------------------------------------------------------------------
 
-        `ranges` is I32 [2, tokens]: token t sees the cells ranges[0, t] … ranges[1, t] - 1. Query head i uses key head
-        i // (heads / h).
-        """
-        op = Op.FLASH_ATTN_EXT
-        _require(self.type.name == "F32", op, "wrong type of the queries", self, expected="F32")
-        same = keys.type.name == values.type.name and keys.type.name in ("F32", "F16")
-        _require(same, op, "wrong types of keys and values", keys, values, expected="both F32 or both F16")
-        _require(keys.ne[0] == self.ne[0], op, "different head sizes", self, keys)
-        _require(
-            keys.ne[1:3] == values.ne[1:3] and self.ne[2] % keys.ne[2] == 0, op, "heads do not fit", self, keys, values
-        )
-        _require(self.ne[3] == keys.ne[3] == values.ne[3] == 1, op, "one sequence at a time", self, keys, values)
-        _require(ranges.type.name == "I32" and ranges.ne[:2] == (2, self.ne[1]), op, "wrong ranges", ranges)
-        ne = (values.ne[0], self.ne[2], self.ne[1])
-        return self.context.node(op, self.type, ne, [self, keys, values, ranges], (scale,))
 
-    # --- Layout -----------------------------------------------------------------------------------------------------------------
+def rms_norm(self: Tensor, eps: float) -> Tensor:
+    """Each row divided by sqrt(mean of its squares + eps)."""
+    _require(self.type.name == "F32", Op.RMS_NORM, "wrong type", self, expected="F32")
+    _require(eps > 0, Op.RMS_NORM, f"eps must be positive, not {eps}", self)
+    return self.context.node(Op.RMS_NORM, self.type, self.ne, [self], (eps,))
 
-    def cpy(self: Tensor, target: Tensor) -> Tensor:
-        """Copy all elements into `target`, in its type and layout; the result is a view of the target."""
-        _require(self.elements == target.elements, Op.CPY, "different numbers of elements", self, target)
-        _require(self.type.name in FLOATS and target.type.name in FLOATS[:2], Op.CPY, "wrong types", self, target)
-        node = self.context.view(Op.CPY, target, target.ne, target.nb, 0)
-        node.sources = (self, target)
-        return node
 
-    def cont(self: Tensor) -> Tensor:
-        """A contiguous copy."""
-        _require(self.type.name in FLOATS[:2], Op.CONT, "wrong type", self, expected=FLOATS[:2])
-        return self.context.node(Op.CONT, self.type, self.ne, [self])
+def get_rows(self: Tensor, index: Tensor) -> Tensor:
+    """Rows of this table picked by an I32 tensor and decoded to F32: [K, R, …], [N, …] → [K, N, …]."""
+    _require(index.type.name == "I32", Op.GET_ROWS, "wrong index type", index, expected="I32")
+    fits = self.ne[2] == index.ne[1] and self.ne[3] == index.ne[2] and index.ne[3] == 1
+    _require(fits, Op.GET_ROWS, "index does not fit the table", self, index)
+    ne = (self.ne[0], index.ne[0], index.ne[1], index.ne[2])
+    return self.context.node(Op.GET_ROWS, tensor_type("F32"), ne, [self, index])
 
-    def reshape(self: Tensor, *ne: int) -> Tensor:
-        """The same elements with other extents."""
-        from .tensor import contiguous_strides, full_extents
 
-        full = full_extents(ne)
-        count = int(full[0]) * int(full[1]) * int(full[2]) * int(full[3])
-        _require(self.contiguous, Op.RESHAPE, "not contiguous", self)
-        _require(count == self.elements, Op.RESHAPE, f"cannot become {ne}", self, expected=f"{self.elements} elements")
-        return self.context.view(Op.RESHAPE, self, full, contiguous_strides(self.type, full), 0)
+def set_rows(self: Tensor, rows: Tensor, index: Tensor) -> Tensor:
+    """Write `rows` (F32) to this tensor's rows that the I32 index names; the result is a view of this tensor."""
+    op = Op.SET_ROWS
+    _require(rows.type.name == "F32" and index.type.name == "I32", op, "wrong types", rows, index)
+    _require(rows.ne[0] == self.ne[0] and rows.ne[1] == index.ne[0], op, "rows do not fit", self, rows, index)
+    _require(rows.ne[2] == self.ne[2] and rows.ne[3] == self.ne[3], op, "batches do not fit", self, rows)
+    _require(
+        rows.ne[2] % index.ne[1] == 0 and rows.ne[3] % index.ne[2] == 0 and index.ne[3] == 1,
+        op,
+        "index does not fit the rows",
+        rows,
+        index,
+    )
+    node = self.context.view(op, self, self.ne, self.nb, 0)
+    node.sources = (rows, index, self)
+    return node
 
-    def view(self: Tensor, ne: Sequence[int], nb: Sequence[int], offset: int = 0) -> Tensor:
-        """A part: extents, byte strides of the dimensions above the first (as many as needed), byte offset."""
-        from .tensor import full_extents
 
-        full = full_extents(ne)
-        strides = [self.nb[0], *nb]
-        while len(strides) < 4:
-            strides.append(strides[-1] * int(full[len(strides) - 1]))
-        return self.context.view(Op.VIEW, self, full, strides, offset)
+# --- Products -------------------------------------------------------------------------------------
 
-    def permute(self: Tensor, *axes: int) -> Tensor:
-        """Dimension i becomes dimension axes[i]."""
-        _require(sorted(axes) == [0, 1, 2, 3], Op.PERMUTE, f"not a permutation: {axes}", self)
-        ne, nb = list(self.ne), list(self.nb)
-        for source, target in enumerate(axes):
-            ne[target], nb[target] = self.ne[source], self.nb[source]
-        return self.context.view(Op.PERMUTE, self, ne, nb, 0, tuple(axes))
 
-    def transpose(self: Tensor) -> Tensor:
-        """The first two dimensions exchanged."""
-        ne = (self.ne[1], self.ne[0], *self.ne[2:])
-        nb = (self.nb[1], self.nb[0], *self.nb[2:])
-        return self.context.view(Op.TRANSPOSE, self, ne, nb, 0)
+def mul_mat(self: Tensor, other: Tensor) -> Tensor:
+    """Rows of `other` times the transposed of self: [K, M, a, b] , [K, N, c, d] → [M, N, c, d]; a | c, b | d."""
+    op = Op.MUL_MAT
+    _require(self.ne[0] == other.ne[0], op, "different row lengths", self, other)
+    _require(other.type.name == "F32", op, "wrong type of the second", other, expected="F32")
+    fits = other.ne[2] % self.ne[2] == 0 and other.ne[3] % self.ne[3] == 0
+    _require(fits, op, "cannot repeat the first over the second's batches", self, other)
+    ne = (self.ne[1], other.ne[1], other.ne[2], other.ne[3])
+    return self.context.node(op, other.type, ne, [self, other])
+
+
+def rope(self: Tensor, positions: Tensor, parameters: RopeParameters, factors: Tensor | None = None) -> Tensor:
+    """Rotate the heads of [D, heads, tokens, …] by the I32 positions [tokens]; `factors` divide the frequencies."""
+    op = Op.ROPE
+    _require(self.type.name == "F32" and positions.type.name == "I32", op, "wrong types", self, positions)
+    _require(positions.ne[0] == self.ne[2], op, "one position per token is needed", self, positions)
+    rotated = parameters.rotated
+    _require(0 < rotated <= self.ne[0] and rotated % 2 == 0, op, f"cannot rotate {rotated} values", self)
+    if factors is not None:
+        _require(factors.type.name == "F32" and factors.ne[0] >= rotated // 2, op, "wrong factors", factors)
+    return self.context.node(op, self.type, self.ne, [self, positions, factors], (parameters,))
+
+
+def flash_attn_ext(self: Tensor, keys: Tensor, values: Tensor, ranges: Tensor, scale: float) -> Tensor:
+    """Attention: queries [D, tokens, heads], keys [D, cells, h], values [Dv, cells, h] → [Dv, heads, tokens].
+
+    `ranges` is I32 [2, tokens]: token t sees the cells ranges[0, t] … ranges[1, t] - 1. Query head i uses key head
+    i // (heads / h).
+    """
+    op = Op.FLASH_ATTN_EXT
+    _require(self.type.name == "F32", op, "wrong type of the queries", self, expected="F32")
+    same = keys.type.name == values.type.name and keys.type.name in ("F32", "F16")
+    _require(same, op, "wrong types of keys and values", keys, values, expected="both F32 or both F16")
+    _require(keys.ne[0] == self.ne[0], op, "different head sizes", self, keys)
+    _require(
+        keys.ne[1:3] == values.ne[1:3] and self.ne[2] % keys.ne[2] == 0, op, "heads do not fit", self, keys, values
+    )
+    _require(self.ne[3] == keys.ne[3] == values.ne[3] == 1, op, "one sequence at a time", self, keys, values)
+    _require(ranges.type.name == "I32" and ranges.ne[:2] == (2, self.ne[1]), op, "wrong ranges", ranges)
+    ne = (values.ne[0], self.ne[2], self.ne[1])
+    return self.context.node(op, self.type, ne, [self, keys, values, ranges], (scale,))
+
+
+# --- Layout ---------------------------------------------------------------------------------------
+
+
+def cpy(self: Tensor, target: Tensor) -> Tensor:
+    """Copy all elements into `target`, in its type and layout; the result is a view of the target."""
+    _require(self.elements == target.elements, Op.CPY, "different numbers of elements", self, target)
+    _require(self.type.name in FLOATS and target.type.name in FLOATS[:2], Op.CPY, "wrong types", self, target)
+    node = self.context.view(Op.CPY, target, target.ne, target.nb, 0)
+    node.sources = (self, target)
+    return node
+
+
+def cont(self: Tensor) -> Tensor:
+    """A contiguous copy."""
+    _require(self.type.name in FLOATS[:2], Op.CONT, "wrong type", self, expected=FLOATS[:2])
+    return self.context.node(Op.CONT, self.type, self.ne, [self])
+
+
+def reshape(self: Tensor, *ne: int) -> Tensor:
+    """The same elements with other extents."""
+    full = full_extents(ne)
+    count = int(full[0]) * int(full[1]) * int(full[2]) * int(full[3])
+    _require(self.contiguous, Op.RESHAPE, "not contiguous", self)
+    _require(count == self.elements, Op.RESHAPE, f"cannot become {ne}", self, expected=f"{self.elements} elements")
+    return self.context.view(Op.RESHAPE, self, full, contiguous_strides(self.type, full), 0)
+
+
+def view(self: Tensor, ne: Sequence[int], nb: Sequence[int], offset: int = 0) -> Tensor:
+    """A part: extents, byte strides of the dimensions above the first (as many as needed), byte offset."""
+    full = full_extents(ne)
+    strides = [self.nb[0], *nb]
+    while len(strides) < 4:
+        strides.append(strides[-1] * int(full[len(strides) - 1]))
+    return self.context.view(Op.VIEW, self, full, strides, offset)
+
+
+def permute(self: Tensor, *axes: int) -> Tensor:
+    """Dimension i becomes dimension axes[i]."""
+    _require(sorted(axes) == [0, 1, 2, 3], Op.PERMUTE, f"not a permutation: {axes}", self)
+    ne, nb = list(self.ne), list(self.nb)
+    for source, target in enumerate(axes):
+        ne[target], nb[target] = self.ne[source], self.nb[source]
+    return self.context.view(Op.PERMUTE, self, ne, nb, 0, tuple(axes))
+
+
+def transpose(self: Tensor) -> Tensor:
+    """The first two dimensions exchanged."""
+    ne = (self.ne[1], self.ne[0], *self.ne[2:])
+    nb = (self.nb[1], self.nb[0], *self.nb[2:])
+    return self.context.view(Op.TRANSPOSE, self, ne, nb, 0)

@@ -1,4 +1,5 @@
-"""The operations of the tensor graph: ggml's numbers and names. A number here is the only home of it; knows no tensor."""
+"""The operations of the tensor graph: ggml's numbers and names. A number here is the only home of it; knows no
+tensor."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from .operations import RopeParameters
 def frequencies(p: RopeParameters) -> npt.NDArray[np.float64]:
     """Return the angle per position of each pair, float64 [rotated / 2].
 
-    Plain: base^(-2i/n)·scale. With YaRN (extension > 0) pair i goes from the scaled to the unscaled angle as a ramp says
-    (arXiv 2309.00071, section 3.2; the reference clips the ramp's ends to whole pairs).
+    Plain: base^(-2i/n)·scale. With YaRN (extension > 0) pair i goes from the scaled to the unscaled angle as a ramp
+    says (arXiv 2309.00071, section 3.2; the reference clips the ramp's ends to whole pairs).
     """
     n = p.rotated
     i = np.arange(n // 2, dtype=np.float64)

@@ -1,7 +1,7 @@
 """Tensors and the context that owns them: type, extents, strides, sources, storage. Computes nothing.
 
-Order: `ne` and `nb` count as ggml does, `ne[0]` is the contiguous extent. A NumPy array of the same data has the shape of the
-extents reversed: ne (2, 3) ↔ shape (3, 2).
+Order: `ne` and `nb` count as ggml does, `ne[0]` is the contiguous extent. A NumPy array of the same data has the
+shape of the extents reversed: ne (2, 3) ↔ shape (3, 2).
 """
 
 from __future__ import annotations
@@ -17,29 +17,9 @@ from ..codecs import decode, encode
 from ..errors import GraphError
 from ..gguf import TensorType, tensor_type
 from ..limits import GRAPH_MAX_SOURCES
-from .operations import Operations
+from . import operations
+from .extents import Extents, contiguous_strides, full_extents
 from .ops import Op
-
-
-class Dim(int):
-    """An extent that may differ from run to run, up to the value it was built with.
-
-    A plan is laid out for that largest value; `bind` sets the actual one by name. Arithmetic gives plain integers, so a Dim
-    must reach a tensor's extents unchanged.
-    """
-
-    name: str
-
-    def __new__(cls, largest: int, name: str) -> Dim:
-        value = super().__new__(cls, largest)
-        value.name = name
-        return value
-
-    def __repr__(self) -> str:
-        return f"{self.name}≤{int(self)}"
-
-
-Extents = tuple[int, int, int, int]
 
 NUMPY_TYPES: dict[str, type[np.generic]] = {
     "F32": np.float32,
@@ -50,25 +30,6 @@ NUMPY_TYPES: dict[str, type[np.generic]] = {
     "I32": np.int32,
     "I64": np.int64,
 }
-
-
-def full_extents(ne: Sequence[int]) -> Extents:
-    """Return four extents: those given, then ones.
-
-    Raises:
-        GraphError: not one to four extents of at least one.
-    """
-    if not 1 <= len(ne) <= 4 or any(extent < 1 for extent in ne):
-        raise GraphError("wrong extents", expected="one to four numbers of at least 1", found=tuple(ne))
-    padded = (*ne, *(1,) * (4 - len(ne)))
-    return padded[0], padded[1], padded[2], padded[3]
-
-
-def contiguous_strides(kind: TensorType, ne: Extents) -> Extents:
-    """Return the byte strides of a contiguous tensor (of whole blocks, for quantized types)."""
-    nb1 = kind.nbytes * (int(ne[0]) // kind.block)
-    nb2 = nb1 * int(ne[1])
-    return kind.nbytes, nb1, nb2, nb2 * int(ne[2])
 
 
 class Storage:
@@ -88,7 +49,7 @@ class Storage:
 
 
 @dataclass(eq=False)
-class Tensor(Operations):
+class Tensor:
     """A node of the graph. Made by a `Context` or by an operation on other tensors, never directly.
 
     `params` holds the operation's own numbers; `view_of` and `view_offset` say whose bytes a view shares.
@@ -140,6 +101,26 @@ class Tensor(Operations):
         last = max((d for d in range(4) if self.ne[d] != 1), default=0)
         return tuple(int(extent) for extent in reversed(self.ne[: last + 1]))
 
+    # --- Operations: what each does, checks and refuses is said in `operations` -------------------------
+
+    add = operations.add
+    mul = operations.mul
+    scale = operations.scale
+    swiglu = operations.swiglu
+    geglu = operations.geglu
+    rms_norm = operations.rms_norm
+    get_rows = operations.get_rows
+    set_rows = operations.set_rows
+    mul_mat = operations.mul_mat
+    rope = operations.rope
+    flash_attn_ext = operations.flash_attn_ext
+    cpy = operations.cpy
+    cont = operations.cont
+    reshape = operations.reshape
+    view = operations.view
+    permute = operations.permute
+    transpose = operations.transpose
+
     def root(self) -> tuple[Tensor, int]:
         """Return the tensor whose bytes this one uses, and the byte offset into it."""
         tensor, offset = self, 0
@@ -148,7 +129,7 @@ class Tensor(Operations):
             tensor = tensor.view_of
         return tensor, offset
 
-    # --- Data ---------------------------------------------------------------------------------------------------------------
+    # --- Data -------------------------------------------------------------------------------------
 
     def set(self, values: npt.ArrayLike) -> Tensor:
         """Write all values, given in NumPy order (shape = extents reversed), in this tensor's type; return the tensor.

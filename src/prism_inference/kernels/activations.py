@@ -1,9 +1,9 @@
 """Activations rounded to eight bits, in the layout that the quantized products read.
 
-A row of K values becomes K/64 (rounded up) chunks of `CHUNK_BYTES`: 64 bytes value + 128 (unsigned, for the unsigned side of
-the byte product), 16 float32 scales (one per lane of the product, that is per 4 values) and 16 float32 sums scale·Σvalues
-(for weights with minima). Values beyond K are zeros. Rounding follows the reference's Q8_0 blocks, so that logits can be
-compared; its Q8_1 differs in the sums alone, which it keeps in float16 and which overflow there.
+A row of K values becomes K/64 (rounded up) chunks of `CHUNK_BYTES`: 64 bytes value + 128 (unsigned, for the unsigned
+side of the byte product), 16 float32 scales (one per lane of the product, that is per 4 values) and 16 float32 sums
+scale·Σvalues (for weights with minima). Values beyond K are zeros. Rounding follows the reference's Q8_0 blocks, so
+that logits can be compared; its Q8_1 differs in the sums alone, which it keeps in float16 and which overflow there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Attention of each query to the keys in its range: online soft-max, so that no score matrix is ever stored.
 
 Operands: 0 result [Dv, heads, tokens], 1 queries [D, tokens, heads], 2 keys [D, cells, key heads], 3 values
-[Dv, cells, key heads], 4 ranges int32 [2, tokens]: the first cell that a token sees, and one past the last. Parameters: 0
-scale. Keys are taken 16 at a time in the order of the cells, so that a result depends neither on the other tokens of the
-batch nor on the number of threads. Scratch per thread: (Dv + 16) float32.
+[Dv, cells, key heads], 4 ranges int32 [2, tokens]: the first cell that a token sees, and one past the last.
+Parameters: 0 scale. Keys are taken 16 at a time in the order of the cells, so that a result depends neither on the
+other tokens of the batch nor on the number of threads. Scratch per thread: (Dv + 16) float32.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from ..plan.layouts import ATTENTION_KEYS as KEYS
 from .jit import helper
 from .mathematics import exponential
-from .operands import address, extent, parameter_f32, scratch, share, stride
+from .operands import address, extent, parameter_f32, scratch, stride
 from .simd import (
     fma,
     load_f16x16,

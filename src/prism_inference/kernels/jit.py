@@ -37,13 +37,15 @@ __all__ = [
 
 KERNEL_SIGNATURE = types.void(types.int64, types.int64, types.int64)
 
-# Symbols that an object may leave to the linker; anything else (numba's error paths above all) is a kernel that can raise.
+# Symbols that an object may leave to the linker; anything else (numba's error paths above all) is a kernel that can
+# raise.
 ALLOWED_SYMBOLS = frozenset({"memcpy", "memset", "memmove", "prism_yield"})
 
 
 def helper(function: Callable[..., Any]) -> Any:
     """Compile `function` into the kernels that call it: no fast-math, no exceptions for divisions."""
-    return numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # callers are kernels only
+    return numba.njit(nogil=True, error_model="numpy", **options)(function)
 
 
 def compile_object(function: Callable[..., Any], symbol: str, target: Target) -> bytes:
@@ -53,8 +55,8 @@ def compile_object(function: Callable[..., Any], symbol: str, target: Target) ->
         KernelError: the function does not compile, or its code could raise an exception.
     """
     bind()
-    numba.config.CPU_NAME = target.cpu
-    numba.config.CPU_FEATURES = target.features
+    config: Any = numba.config
+    config.CPU_NAME, config.CPU_FEATURES = target.cpu, target.features
     try:
         compiled = numba.cfunc(KERNEL_SIGNATURE, error_model="numpy")(function)
     except numba.core.errors.NumbaError as error:

@@ -52,7 +52,8 @@ def silu(x):
 
 @helper
 def gelu_tanh(x):
-    """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), written as x · sigmoid(2·…): the same function without cancellation."""
+    """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), written as x · sigmoid(2·…): the same function without
+    cancellation."""
     inner = x * splat(np.float32(0.7978845608028654)) * fma(x * x, splat(np.float32(0.044715)), splat(_ONE))
     return x * sigmoid(inner + inner)
 

@@ -1,8 +1,8 @@
 """Matrix products: float weights with float32 activations, quantized weights with eight-bit activations.
 
 Operand 1 holds the weights [K, M, …], operand 2 the activations [K, N, …] (for quantized weights the chunks of
-`activations`), operand 0 the result [M, N, …]. Rows of the weights are shared among the threads; each result is summed in
-the same order whatever N and the number of threads, so that neither changes a bit of it.
+`activations`), operand 0 the result [M, N, …]. Rows of the weights are shared among the threads; each result is
+summed in the same order whatever N and the number of threads, so that neither changes a bit of it.
 """
 
 from __future__ import annotations

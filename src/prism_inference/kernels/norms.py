@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .elementwise import broadcast_row
-from .operands import extent, parameter_f32, row_address, rows, share
 from .jit import helper
+from .operands import extent, parameter_f32, row_address, rows, share
 from .simd import load_first, splat, square_root, store_first, sum_wide, widen, zeros_f64
 
 

@@ -1,7 +1,7 @@
 """Rotary position embedding: one table of cosines and sines per batch, then a rotation of each head.
 
-The table is computed in float64 from the positions and inverse frequencies, so that it stays exact at large positions; it is
-shared by all layers that rotate alike.
+The table is computed in float64 from the positions and inverse frequencies, so that it stays exact at large
+positions; it is shared by all layers that rotate alike.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _table(desc, ith, nth):
 def _rotate(desc, ith, nth):
     """Rotate the pairs of each row [n, heads, tokens]; values beyond the rotated ones are copied.
 
-    Operand 2 is the table. Parameter 0: distance between the two of a pair, in values; parameter 1: step from pair to pair.
+    Operand 2 is the table. Parameter 0: distance between the two of a pair, in values; parameter 1: step from pair to
+    pair.
     """
     n, heads = extent(desc, 0, 0), extent(desc, 0, 1)
     distance, step = parameter(desc, 0) * 4, parameter(desc, 1) * 4

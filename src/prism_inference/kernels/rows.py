@@ -1,7 +1,7 @@
 """Rows of a table picked by an index and decoded to float32: token embeddings, selected positions.
 
-Operand 1 is the table [K, R], operand 2 the int32 index, operand 0 the result. Decoded values are the reference decoder's,
-bit for bit.
+Operand 1 is the table [K, R], operand 2 the int32 index, operand 0 the result. Decoded values are the reference
+decoder's, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The system calls that kernels may name, bound once for every linker in the process. Imports no compiler but llvmlite."""
+"""The system calls that kernels may name, bound once for every linker in the process. Imports no compiler but
+llvmlite."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def find(key: str) -> Callable[..., Any]:
     return kernels[name]
 
 
-def keys() -> list[str]:
+def all_keys() -> list[str]:
     """Return the keys of all kernels (imports the compiler)."""
     return [f"{module}.{name}" for module in MODULES for name in import_module(f"{__package__}.{module}").KERNELS]
 

@@ -1,6 +1,7 @@
 """The processor that kernels are compiled for, and the instruction set that the plan lowers to.
 
-Asks LLVM (llvmlite) what the host is; `PRISM_CPU` forces another target. Knows nothing of kernels and does not import numba.
+Asks LLVM (llvmlite) what the host is; `PRISM_CPU` forces another target. Knows nothing of kernels and does not import
+numba.
 """
 
 from __future__ import annotations

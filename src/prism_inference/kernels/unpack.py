@@ -1,9 +1,10 @@
 """Quantized rows, 64 weights at a time: one function per tensor type, the only place where kernels know block layouts.
 
-Each takes (address of the row, chunk number, blocks in the row) and returns (signed bytes [64], scale [16 lanes], minimum
-[16 lanes]): weight = byte·scale + minimum, where lane l holds for the weights 4·l … 4·l+3. The order of operations is the
-reference decoder's, so that decoded rows are equal bit for bit. Types with blocks of 32 take two blocks a chunk; where the
-row ends after the first, the second repeats it (the activations there are zeros), so that nothing beyond the row is read.
+Each takes (address of the row, chunk number, blocks in the row) and returns (signed bytes [64], scale [16 lanes],
+minimum [16 lanes]): weight = byte·scale + minimum, where lane l holds for the weights 4·l … 4·l+3. The order of
+operations is the reference decoder's, so that decoded rows are equal bit for bit. Types with blocks of 32 take two
+blocks a chunk; where the row ends after the first, the second repeats it (the activations there are zeros), so that
+nothing beyond the row is read.
 """
 
 from __future__ import annotations

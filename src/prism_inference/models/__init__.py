@@ -1,4 +1,5 @@
-"""Model architectures: one file each, named as GGUF names it. They know graphs and metadata, neither kernels nor files."""
+"""Model architectures: one file each, named as GGUF names it. They know graphs and metadata, neither kernels nor
+files."""
 
 from .blocks import Batch, Cache, Weights
 from .config import Config, Expected

@@ -24,9 +24,9 @@ class Cache:
 class Batch:
     """What a run is fed with.
 
-    `tokens`, `positions` and `cells` are I32 [tokens]: ids, positions, and the cache cells that the tokens are written to.
-    `ranges` and `local_ranges` are I32 [2, tokens]: the cells each token sees in global and in local layers. `outputs` is
-    I32 [outputs]: the tokens whose logits are wanted.
+    `tokens`, `positions` and `cells` are I32 [tokens]: ids, positions, and the cache cells that the tokens are
+    written to. `ranges` and `local_ranges` are I32 [2, tokens]: the cells each token sees in global and in local
+    layers. `outputs` is I32 [outputs]: the tokens whose logits are wanted.
     """
 
     tokens: Tensor

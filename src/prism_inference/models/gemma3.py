@@ -1,7 +1,8 @@
-"""The gemma3 architecture: scaled embeddings, norms before and after each part, GELU gate, five local layers to one global.
+"""The gemma3 architecture: scaled embeddings, norms before and after each part, GELU gate, five local layers to one
+global.
 
-Local layers see a sliding window and rotate with their own base, unscaled; published files leave the base (10,000) and the
-pattern (every sixth layer is global) out.
+Local layers see a sliding window and rotate with their own base, unscaled; published files leave the base (10,000)
+and the pattern (every sixth layer is global) out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The dense qwen3 architecture: as llama, with normalized heads and rotation of the two halves. Qwen3 and Bonsai files."""
+"""The dense qwen3 architecture: as llama, with normalized heads and rotation of the two halves. Qwen3 and Bonsai
+files."""
 
 from __future__ import annotations
 

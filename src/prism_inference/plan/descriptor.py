@@ -29,7 +29,8 @@ STRIDE: Final = 5
 
 BARRIER: Final = 1  # flag: all threads must have finished what came before
 
-# Words of the control block that the executor and its caller share; each on a cache line of its own where threads write it.
+# Words of the control block that the executor and its caller share; each on a cache line of its own where threads
+# write it.
 CONTROL_COUNT: Final = 0  # number of descriptors
 CONTROL_LIST: Final = 1  # address of the array of their addresses
 CONTROL_CANCEL: Final = 8  # the caller sets it to stop the run

@@ -1,7 +1,7 @@
 """Lowers a graph to steps: which kernel does each node, and which intermediate results nodes share.
 
-Rounded activations and rotation tables are made once and shared by all nodes that need the same; a norm and the product with
-its weight become one step. Kernels are named by key and not known here.
+Rounded activations and rotation tables are made once and shared by all nodes that need the same; a norm and the
+product with its weight become one step. Kernels are named by key and not known here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from ..errors import GraphError, UnsupportedError
 from ..graph import Graph, Op, RopeMode, RopeParameters, Storage, Tensor
+from ..graph.extents import Extents
 from ..graph.ops import VIEWS, Glu
 from ..graph.rope import frequencies, magnitude
-from ..graph.tensor import Extents
 from .layouts import ATTENTION_KEYS, CHUNK_BYTES, CHUNK_VALUES, FLOATS, QUANTIZED
 from .steps import Operand, Region, Step
 
@@ -50,7 +50,7 @@ class Lowering:
         self._last = graph.nodes[-1] if graph.nodes else None
         self.absorbed = self._absorbed_norms(graph)
 
-    # --- Operands -------------------------------------------------------------------------------------------------------------
+    # --- Operands ---------------------------------------------------------------------------------
 
     def operand(self, tensor: Tensor) -> Operand:
         """Return a tensor's operand; its region is that of the tensor whose bytes it uses."""
@@ -128,7 +128,7 @@ class Lowering:
         return found
 
 
-# --- Rules: one per operation ---------------------------------------------------------------------------------------------------
+# --- Rules: one per operation ---------------------------------------------------------------------
 
 
 def _source(node: Tensor, number: int) -> Tensor:

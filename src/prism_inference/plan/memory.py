@@ -1,7 +1,7 @@
 """Lifetimes, the arena, and where barriers are needed. Knows no kernels.
 
-Regions are placed in the order in which steps define them, each in the smallest gap that fits; a region's bytes are free
-again after the last step that reads them.
+Regions are placed in the order in which steps define them, each in the smallest gap that fits; a region's bytes are
+free again after the last step that reads them.
 """
 
 from __future__ import annotations

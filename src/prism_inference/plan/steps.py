@@ -1,19 +1,20 @@
-"""What a plan consists of: regions of memory, operands that point into them, steps that a kernel does. Computes nothing."""
+"""What a plan consists of: regions of memory, operands that point into them, steps that a kernel does. Computes
+nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from ..graph import Storage, Tensor
-from ..graph.tensor import Extents
+from ..graph.extents import Extents
 
 
 @dataclass(eq=False)
 class Region:
     """Bytes that live from the step that first writes them to the last that reads them.
 
-    A region with `tensor` or `storage` is fixed: it belongs to a leaf or a constant. Others get an `offset` in the arena.
-    `pinned` regions are kept to the end of the run.
+    A region with `tensor` or `storage` is fixed: it belongs to a leaf or a constant. Others get an `offset` in the
+    arena. `pinned` regions are kept to the end of the run.
     """
 
     nbytes: int
@@ -53,7 +54,8 @@ class Operand:
 
 @dataclass
 class Step:
-    """One call of a kernel. Operand 0 is written, the others are read; numbers of type float are passed as float32 bits."""
+    """One call of a kernel. Operand 0 is written, the others are read; numbers of type float are passed as float32
+    bits."""
 
     kernel: str
     operands: tuple[Operand, ...]

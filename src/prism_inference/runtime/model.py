@@ -266,7 +266,8 @@ class Model:
 
 
 class _Lease:
-    """An evaluator for one generation: borrows a session when the prompt comes, skips what that session already holds."""
+    """An evaluator for one generation: borrows a session when the prompt comes, skips what that session already
+    holds."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

@@ -14,7 +14,8 @@ from ..models import Architecture, Config, architecture
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A checked file: its hyper-parameters, the tensors that the graph uses, and the names of those that it does not."""
+    """A checked file: its hyper-parameters, the tensors that the graph uses, and the names of those that it does
+    not."""
 
     file: GGUFFile
     config: Config

@@ -3,7 +3,7 @@
 Vectors are LLVM vectors of fixed width; LLVM splits them for narrower machines, so one source serves every target.
 """
 
-from .core import OPERATIONS
+from .core import OPERATIONS as OPERATIONS
 from .floats import *  # noqa: F403
 from .half import *  # noqa: F403
 from .integers import *  # noqa: F403

@@ -1,8 +1,8 @@
 """What all intrinsics are made of: vector types, operators on them, the record of operations and their twins.
 
-Vectors are LLVM vectors of fixed width; LLVM splits them for narrower machines, so one source serves every target. Integers
-are int64 throughout (numba makes float64 of int64 with uint64), addresses too. A twin takes and returns NumPy arrays; for a
-load it takes the bytes at the address, for a store it returns them.
+Vectors are LLVM vectors of fixed width; LLVM splits them for narrower machines, so one source serves every target.
+Integers are int64 throughout (numba makes float64 of int64 with uint64), addresses too. A twin takes and returns
+NumPy arrays; for a load it takes the bytes at the address, for a store it returns them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def first_lanes(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", index, broadcast(builder, count, 16))
 
 
-# --- Operators on vectors: +, -, * lane by lane (integers wrap); &, |; << and >> (logical) by one constant or count --------
+# --- Operators on vectors: +, -, * lane by lane (integers wrap); &, |; << and >> (logical) by one constant or count
 
 _ARITHMETIC: dict[Any, tuple[str, str | None]] = {
     operator.add: ("add", "fadd"),

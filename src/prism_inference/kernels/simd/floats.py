@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from ..jit import types
 from .core import (
     F32,
     I64,
@@ -23,7 +24,6 @@ from .core import (
     operation,
     pointer,
     shuffle,
-    types,
 )
 
 
@@ -126,18 +126,16 @@ def max_lanes(builder: Any, a: Any) -> Any:
     return _fold(builder, a, lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
 
 
-@operation("halves", F32x16, (F32, F32), lambda a, b: np.repeat(np.float32([a, b]), 8))
+@operation("halves", F32x16, (F32, F32), lambda a, b: np.repeat(np.array([a, b], np.float32), 8))
 def halves(builder: Any, a: Any, b: Any) -> Any:
     return shuffle(builder, broadcast(builder, a, 8), broadcast(builder, b, 8), list(range(16)))
 
 
-@operation("quarters", F32x16, (F32, F32, F32, F32), lambda *v: np.repeat(np.float32(v), 4))
+@operation("quarters", F32x16, (F32, F32, F32, F32), lambda *v: np.repeat(np.array(v, np.float32), 4))
 def quarters(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    pairs = [
-        shuffle(builder, broadcast(builder, x, 4), broadcast(builder, y, 4), list(range(8)))
-        for x, y in ((a, b), (c, d))
-    ]
-    return shuffle(builder, *pairs, list(range(16)))
+    low = shuffle(builder, broadcast(builder, a, 4), broadcast(builder, b, 4), list(range(8)))
+    high = shuffle(builder, broadcast(builder, c, 4), broadcast(builder, d, 4), list(range(8)))
+    return shuffle(builder, low, high, list(range(16)))
 
 
 def _spread(part: int) -> Any:

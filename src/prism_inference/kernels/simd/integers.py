@@ -101,7 +101,7 @@ def interleave16(builder: Any, a: Any, b: Any) -> Any:
     "select_bits",
     I8x64,
     (I64, I64, I64),
-    lambda bits, one, zero: np.where([(bits >> j) & 1 for j in range(64)], one, zero).astype(np.int8),
+    lambda bits, one, zero: np.array([one if (bits >> j) & 1 else zero for j in range(64)], np.int64).astype(np.int8),
 )
 def select_bits(builder: Any, bits: Any, one: Any, zero: Any) -> Any:
     """64 bytes: `one` where the bit (least significant first) is set, `zero` elsewhere."""

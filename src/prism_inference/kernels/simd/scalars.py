@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from .core import BYTE, F32, HALF, I64, LONG, NONE, SINGLE, WORD, operation, pointer, types
+from ..jit import types
+from .core import BYTE, F32, HALF, I64, LONG, NONE, SINGLE, WORD, operation, pointer
 
 
 def _scalar_load(name: str, kind: ir.Type, dtype: Any, signed: bool) -> Any:
