@@ -23,7 +23,7 @@ def _words(qs: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
 def _signs_of(words: npt.NDArray[np.uint32]) -> Floats:
     """Four 7-bit sign codes of each word: [n, 8] → [n, 8, 4, 8]."""
     codes = (words[..., None] >> np.array([0, 7, 14, 21], np.uint32)) & 127
-    return SIGNS[codes]
+    return np.asarray(SIGNS[codes])
 
 
 def _bit_signs(signs: npt.NDArray[np.uint8]) -> Floats:
@@ -93,7 +93,7 @@ def decode_iq1_s(b: Blocks) -> Floats:
 
 
 def decode_iq1_m(b: Blocks) -> Floats:
-    """As IQ1_S with a scale per 16 and an offset per eight; the block's float16 scale lies in the top nibbles of scales."""
+    """As IQ1_S with a scale per 16, an offset per eight, and the float16 scale in the top nibbles of `scales`."""
     sc = b["scales"]
     bits = (sc[:, 0] >> 12) | ((sc[:, 1] >> 8) & 0x00F0) | ((sc[:, 2] >> 4) & 0x0F00) | (sc[:, 3] & 0xF000)
     d = column(bits.astype("<u2").view("<f2"))

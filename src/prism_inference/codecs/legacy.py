@@ -53,16 +53,23 @@ def decode_iq4_nl(b: Blocks) -> Floats:
     return np.asarray(column(b["d"]) * IQ4_VALUES[nibbles(b["qs"])])
 
 
-def _inverse(d: Floats) -> Floats:
-    """1 / d, 0 where d is 0."""
+def ratio(numerator: int, d: Floats) -> Floats:
+    """numerator / d; 0 where d is 0 or so small that the quotient is infinite: as a float16 such a d is 0 as well."""
     with np.errstate(divide="ignore", over="ignore"):
-        return np.where(d == 0, np.float32(0), np.float32(1) / np.where(d == 0, 1, d)).astype(np.float32)
+        quotient = np.float32(numerator) / d
+    return np.where(np.isfinite(quotient), quotient, np.float32(0))
+
+
+def round_away(x: Floats) -> Floats:
+    """Nearest integer, ties away from zero, as C's roundf. (Adding 0.5 would round 0.49999997 up to 1.)"""
+    whole = np.trunc(x)
+    return np.asarray(whole + np.copysign(np.abs(x - whole) >= 0.5, x), np.float32)
 
 
 def _extreme(x: Floats) -> Floats:
     """The value of largest magnitude of each block, the first of equals, with its sign: [n, 1]."""
     place = np.abs(x).argmax(-1)[:, None]
-    return np.take_along_axis(x, place, -1)
+    return np.take_along_axis(x, place, -1) + np.float32(0)  # -0 becomes 0, as in the reference
 
 
 def _packed(codes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
@@ -76,14 +83,14 @@ def encode_q4_0(x: Floats, b: Blocks) -> None:
     """d = extreme / -8, code = min(15, int(x/d + 8.5))."""
     d = _extreme(x) / np.float32(-8)
     b["d"] = d[:, 0].astype(np.float16)
-    b["qs"] = _packed(np.minimum(15, (x * _inverse(d) + np.float32(8.5)).astype(np.int32)))
+    b["qs"] = _packed(np.minimum(15, (x * ratio(1, d) + np.float32(8.5)).astype(np.int32)))
 
 
 def encode_q5_0(x: Floats, b: Blocks) -> None:
     """d = extreme / -16, code = min(31, int(x/d + 16.5))."""
     d = _extreme(x) / np.float32(-16)
     b["d"] = d[:, 0].astype(np.float16)
-    codes = np.minimum(31, (x * _inverse(d) + np.float32(16.5)).astype(np.int32))
+    codes = np.minimum(31, (x * ratio(1, d) + np.float32(16.5)).astype(np.int32))
     b["qs"] = _packed(codes)
     b["qh"] = np.packbits((codes >> 4).astype(np.uint8), axis=-1, bitorder="little")
 
@@ -93,7 +100,7 @@ def encode_q4_1(x: Floats, b: Blocks) -> None:
     low = x.min(-1, keepdims=True)
     d = (x.max(-1, keepdims=True) - low) / np.float32(15)
     b["d"], b["m"] = d[:, 0].astype(np.float16), low[:, 0].astype(np.float16)
-    b["qs"] = _packed(np.minimum(15, ((x - low) * _inverse(d) + np.float32(0.5)).astype(np.int32)))
+    b["qs"] = _packed(np.minimum(15, ((x - low) * ratio(1, d) + np.float32(0.5)).astype(np.int32)))
 
 
 def encode_q5_1(x: Floats, b: Blocks) -> None:
@@ -101,21 +108,16 @@ def encode_q5_1(x: Floats, b: Blocks) -> None:
     low = x.min(-1, keepdims=True)
     d = (x.max(-1, keepdims=True) - low) / np.float32(31)
     b["d"], b["m"] = d[:, 0].astype(np.float16), low[:, 0].astype(np.float16)
-    codes = ((x - low) * _inverse(d) + np.float32(0.5)).astype(np.int32)
+    codes = ((x - low) * ratio(1, d) + np.float32(0.5)).astype(np.int32)
     b["qs"] = _packed(codes)
     b["qh"] = np.packbits((codes >> 4).astype(np.uint8), axis=-1, bitorder="little")
-
-
-def _round_away(x: Floats) -> Floats:
-    """Nearest integer, ties away from zero, as C's roundf."""
-    return np.asarray(np.sign(x) * np.floor(np.abs(x) + np.float32(0.5)))
 
 
 def encode_q8_0(x: Floats, b: Blocks) -> None:
     """d = max|x| / 127, code = round(x·(1/d)), ties away from zero."""
     d = np.abs(x).max(-1, keepdims=True) / np.float32(127)
     b["d"] = d[:, 0].astype(np.float16)
-    b["qs"] = _round_away(x * _inverse(d))
+    b["qs"] = round_away(x * ratio(1, d))
 
 
 def encode_q8_1(x: Floats, b: Blocks) -> None:
@@ -127,10 +129,8 @@ def encode_q8_1(x: Floats, b: Blocks) -> None:
 
 def encode_q8_k(x: Floats, b: Blocks) -> None:
     """d = extreme / -127 in float32, code = min(127, round half to even(x/d)), sums of 16."""
-    extreme = _extreme(x)
-    safe = np.where(extreme == 0, np.float32(1), extreme)
-    scale = np.where(extreme == 0, np.float32(0), np.float32(-127) / safe).astype(np.float32)
+    scale = ratio(-127, _extreme(x))
     codes = np.minimum(127, np.rint(x * scale)).astype(np.int8)
-    b["d"] = _inverse(scale)[:, 0]
+    b["d"] = ratio(1, scale)[:, 0]
     b["qs"] = codes
     b["bsums"] = codes.reshape(-1, 16, 16).sum(-1, dtype=np.int16)

@@ -1,6 +1,7 @@
 """One-bit, ternary and two-bit types: Q1_0, Q2_0 (both group sizes), PQ2_0, PTQ1_0, TQ1_0, TQ2_0.
 
-Ternary digits are packed in base 3: digit n of a byte b is ((b·3^n mod 256)·3) >> 8, the first digit the most significant.
+Ternary digits are packed in base 3, the first digit the most significant: digit n of a byte b is
+((b·3^n mod 256)·3) >> 8.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .floats import Blocks, Floats
-from .legacy import column
+from .legacy import column, ratio, round_away
 
 _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)
 
@@ -82,10 +83,7 @@ def decode_q2_0(b: Blocks) -> Floats:
 def _scaled_codes(x: Floats, low: int, high: int) -> tuple[Floats, npt.NDArray[np.uint8]]:
     """d = max|x| and code = clip(round(x/d) + 1, low, high), ties away from zero."""
     d = np.abs(x).max(-1, keepdims=True)
-    inverse = np.where(d == 0, np.float32(0), np.float32(1) / np.where(d == 0, np.float32(1), d)).astype(np.float32)
-    scaled = x * inverse
-    rounded = np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
-    return d[:, 0], np.clip(rounded + 1, low, high).astype(np.uint8)
+    return d[:, 0], np.clip(round_away(x * ratio(1, d)) + 1, low, high).astype(np.uint8)
 
 
 def encode_q2_0(x: Floats, b: Blocks) -> None:

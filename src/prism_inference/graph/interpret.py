@@ -76,7 +76,7 @@ class Memory:
             return (self.place(tensor).astype(np.uint32) << 16).view(np.float32)
         root, offset = tensor.root()
         raw = self.raw(root)[offset : offset + tensor.nbytes]
-        return codecs.decode(tensor.type.id, raw, tensor.elements).reshape(tuple(int(e) for e in reversed(tensor.ne)))
+        return codecs.decode(tensor.type, raw, tensor.elements).reshape(tuple(int(e) for e in reversed(tensor.ne)))
 
     def write(self, tensor: Tensor, values: Array) -> None:
         """Write values in a tensor's type."""

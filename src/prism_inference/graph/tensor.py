@@ -148,7 +148,7 @@ class Tensor:
         raw = (
             np.ascontiguousarray(array, kind).tobytes()
             if kind
-            else encode(self.type.id, array.reshape(-1, int(self.ne[0])))
+            else encode(self.type, array.reshape(-1, int(self.ne[0])))
         )
         self.storage.array[:] = np.frombuffer(raw, np.uint8)
         return self
@@ -168,7 +168,7 @@ class Tensor:
         kind = NUMPY_TYPES.get(self.type.name)
         raw = root.storage.array[offset : offset + self.nbytes]
         if kind is None:
-            return decode(self.type.id, raw, self.elements).reshape(self.shape)
+            return decode(self.type, raw, self.elements).reshape(self.shape)
         array = np.ndarray(
             tuple(int(e) for e in reversed(self.ne)), kind, raw.tobytes(), strides=tuple(reversed(self.nb))
         )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 def grid(name: str) -> npt.NDArray[np.float32]:
     """Return a type's grid, float32 [entries, 4 or 8]."""
     with np.load(Path(__file__).with_name("grids.npz")) as data:
-        return data[name].astype(np.float32)
+        return np.asarray(data[name], np.float32)
 
 
 def _signs() -> npt.NDArray[np.float32]:
