@@ -32,7 +32,7 @@ class Bytes:
     def token_bytes(self, token: int) -> bytes:
         return bytes([token]) if token < END else b"<end>"
 
-    def stream(self) -> Bytes.Stream:
+    def stream(self, *, previous: int | None = None) -> Bytes.Stream:
         return Bytes.Stream()
 
     class Stream:

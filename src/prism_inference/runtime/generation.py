@@ -55,8 +55,8 @@ class Decoder(Protocol):
     def end_ids(self) -> Collection[int]:
         """Ids that end a generation."""
 
-    def stream(self) -> TextStream:
-        """Start a text."""
+    def stream(self, *, previous: int | None = None) -> TextStream:
+        """Start a text that continues after the id `previous`."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class GenerationStream(Iterator[str]):
 
     def _generate(self, evaluator: Evaluator) -> Generator[str, None, None]:
         """Run; leave the result behind unless an evaluation fails."""
-        text = self._tokenizer.stream()
+        text = self._tokenizer.stream(previous=self._prompt[-1])
         pending = self._prompt
         try:
             while not self._cancelled():

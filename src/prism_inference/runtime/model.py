@@ -191,10 +191,10 @@ class Model:
         prompt: str | Sequence[int],
         *,
         max_tokens: int | None = None,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
         seed: int | None = None,
         stop: Sequence[str] = (),
         cancel: threading.Event | None = None,
@@ -204,8 +204,9 @@ class Model:
         Args:
             prompt: text (special tokens are read as such, and the model's own start token is added) or ids as they are.
             max_tokens: most new tokens; default: until the model ends or the context is full.
-            temperature: 0 picks the likeliest token.
-            top_k, top_p, min_p: which tokens may be drawn; 0, 1 and 0 turn them off.
+            temperature: 0 picks the likeliest token; default, here and below: as the file's `general.sampling.*` keys
+                say, else 0.
+            top_k, top_p, min_p: which tokens may be drawn; 0, 1 and 0 turn them off, and are the defaults.
             seed: repeats a drawn text; default: a new one, reported by the result.
             stop: texts that end the answer and are not part of it.
             cancel: set it to end the answer.
@@ -219,7 +220,8 @@ class Model:
         ids = (
             self.tokenizer.encode(prompt, special="parse", insert="model") if isinstance(prompt, str) else list(prompt)
         )
-        params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+        params = SamplingParams.from_metadata(self.metadata, **given)
         return GenerationStream(_Lease(self), self.tokenizer, ids, params, stop, max_tokens, cancel)
 
     def chat_stream(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> GenerationStream:
