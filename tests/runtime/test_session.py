@@ -12,6 +12,7 @@ import pytest
 import prism_inference as prism
 from naive_models import Shape, random_weights
 from prism_inference.errors import CancelledError, ContextError, MemoryBudgetError, ParameterError, UnsupportedError
+from prism_inference.limits import IDLE_SESSIONS
 from prism_inference.runtime.model import parse_memory
 from tiny import write_model
 
@@ -183,6 +184,15 @@ def test_generation_reuses_what_a_session_holds(model, monkeypatch) -> None:
     np.testing.assert_array_equal(warm, model.session().evaluate(longer))
     model.give_back(again)
     assert model.take(prompt).position == len(prompt) - 1, "the last token is evaluated again: its logits are wanted"
+
+
+def test_idle_sessions_are_bounded(model) -> None:
+    lent = [model.take([1, 2, 3]) for _ in range(IDLE_SESSIONS + 3)]
+    assert len({id(session) for session in lent}) == len(lent)
+    for session in lent:
+        model.give_back(session)
+    again = [model.take([1, 2, 3]) for _ in range(IDLE_SESSIONS + 1)]
+    assert sum(session in lent for session in again) == IDLE_SESSIONS
 
 
 def test_a_file_without_template_or_tokenizer_says_so(model) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import gguf
 from ..engine.team import default_threads, team
 from ..errors import ParameterError, UnsupportedError
-from ..limits import GIB, KIB, MAX_THREADS, MIB
+from ..limits import GIB, IDLE_SESSIONS, KIB, MAX_THREADS, MIB
 from .progress import kernel_progress
 from .session import Session, SessionOptions
 from .weights import ModelFile, check
@@ -262,9 +262,10 @@ class Model:
         return session
 
     def give_back(self, session: Session) -> None:
-        """Take a lent session back for the next call."""
+        """Take a lent session back for the next call; the one idle for longest goes if there are too many."""
         with self._lock:
             self._idle.append(session)
+            del self._idle[:-IDLE_SESSIONS]
 
 
 class _Lease:
