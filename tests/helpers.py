@@ -10,6 +10,11 @@ from prism_inference.gguf import tensor_type
 SCALE_OFFSETS = {
     "Q1_0": (0,),
     "Q2_0": (0,),
+    "Q2_0_G128": (0,),
+    "PQ2_0": (0,),
+    "PTQ1_0": (26,),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
     "Q4_0": (0,),
     "Q4_1": (0, 2),
     "Q5_0": (0,),

@@ -15,6 +15,7 @@ from helpers import random_rows
 from prism_inference.engine.objects import library
 from prism_inference.engine.run import Executable
 from prism_inference.engine.team import team
+from prism_inference.gguf import tensor_type
 from prism_inference.graph import Context, Graph, RopeMode, RopeParameters, Storage, Tensor
 from prism_inference.graph.interpret import interpret
 from prism_inference.kernels import table
@@ -124,11 +125,9 @@ def copy_cases() -> list[Case]:
 def product_cases() -> list[Case]:
     cases = []
     for kind in (*QUANTIZED_TYPES, "F32", "F16", "BF16"):
-        block = 256 if kind.endswith("_K") else {"Q1_0": 128, "Q2_0": 64}.get(kind, 32)
+        block = tensor_type(kind).block
         least = max(block, 64)
         sizes = [block, 5 * block, 3 * 256] if block > 1 else [1, 31, 96, 200]
-        if kind in ("F32", "F16", "BF16"):
-            sizes = [1, 31, 96, 200]
         for k in sizes:
             for m, n in ((1, 1), (33, 3), (7, 4), (5, 70)):
 

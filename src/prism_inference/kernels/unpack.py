@@ -29,11 +29,17 @@ from .simd import (
     load_i64,
     load_u8,
     load_u32,
+    ptq1_0_high,
+    ptq1_0_low,
     quarters,
     select_bits,
     splat,
     splat_i8x32,
     splat_i8x64,
+    tq1_0_quarter0,
+    tq1_0_quarter1,
+    tq1_0_quarter2,
+    tq1_0_quarter3,
     zeros,
 )
 
@@ -99,6 +105,39 @@ def _q1_0(row, chunk, blocks):
 def _q2_0(row, chunk, blocks):
     p = row + 18 * chunk
     return expand_pairs(load_i8x16(p + 2)) - splat_i8x64(1), splat(load_f16(p)), zeros()
+
+
+@helper
+def _pq2_0(row, chunk, blocks):
+    p = row + 34 * (chunk // 2)
+    return expand_pairs(load_i8x16(p + 2 + 16 * (chunk % 2))) - splat_i8x64(1), splat(load_f16(p)), zeros()
+
+
+@helper
+def _ptq1_0(row, chunk, blocks):
+    p = row + 28 * (chunk // 2)
+    a, b = load_i8x16(p), load_i8x16(p + 12)
+    digits = ptq1_0_low(a, b) if chunk % 2 == 0 else ptq1_0_high(a, b)
+    return digits - splat_i8x64(1), splat(load_f16(p + 26)), zeros()
+
+
+@helper
+def _tq1_0(row, chunk, blocks):
+    p, quarter = row + 54 * (chunk // 4), chunk % 4
+    a, b = load_i8x32(p), load_i8x32(p + 20)
+    if quarter < 2:
+        digits = tq1_0_quarter0(a, b) if quarter == 0 else tq1_0_quarter1(a, b)
+    else:
+        digits = tq1_0_quarter2(a, b) if quarter == 2 else tq1_0_quarter3(a, b)
+    return digits - splat_i8x64(1), splat(load_f16(p + 52)), zeros()
+
+
+@helper
+def _tq2_0(row, chunk, blocks):
+    p, half, shift = row + 66 * (chunk // 4), (chunk % 4) // 2, 4 * (chunk % 2)
+    packed = load_i8x32(p + 32 * half)
+    codes = join32((packed >> shift) & splat_i8x32(3), (packed >> (shift + 2)) & splat_i8x32(3))
+    return codes - splat_i8x64(1), splat(load_f16(p + 64)), zeros()
 
 
 @helper
@@ -172,6 +211,11 @@ PACKINGS: dict[str, Packing] = {
     "q8_0": Packing(_q8_0, 32, False),
     "q1_0": Packing(_q1_0, 128, False),
     "q2_0": Packing(_q2_0, 64, False),
+    "q2_0_g128": Packing(_pq2_0, 128, False),
+    "pq2_0": Packing(_pq2_0, 128, False),
+    "ptq1_0": Packing(_ptq1_0, 128, False),
+    "tq1_0": Packing(_tq1_0, 256, False),
+    "tq2_0": Packing(_tq2_0, 256, False),
     "q4_k": Packing(_q4_k, 256, True),
     "q5_k": Packing(_q5_k, 256, True),
     "q6_k": Packing(_q6_k, 256, False),

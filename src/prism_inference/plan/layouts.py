@@ -12,5 +12,8 @@ CHUNK_BYTES: Final = 192
 ATTENTION_KEYS: Final = 16
 
 # Weight types that have product and row kernels.
-QUANTIZED: Final = ("Q1_0", "Q2_0", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0")
+QUANTIZED: Final = (
+    *("Q1_0", "Q2_0", "Q2_0_G128", "PQ2_0", "PTQ1_0", "TQ1_0", "TQ2_0"),
+    *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"),
+)
 FLOATS: Final = ("F32", "F16", "BF16")

@@ -8,4 +8,5 @@ from .floats import *  # noqa: F403
 from .half import *  # noqa: F403
 from .integers import *  # noqa: F403
 from .scalars import *  # noqa: F403
+from .ternary import *  # noqa: F403
 from .threads import *  # noqa: F403
