@@ -12,7 +12,10 @@ from prism_inference.gguf import GGUFWriter
 
 
 def write_model(path: Path, s: Shape, weights: dict[str, np.ndarray], kind: str = "F32", **metadata: object) -> Path:
-    """Write a model; matrices in the tensor type `kind`, norms in F32. `metadata` adds keys under the architecture."""
+    """Write a model; matrices in the tensor type `kind`, norms in F32.
+
+    `metadata` adds keys: under the architecture, or as they are where they begin with general., prism. or tokenizer.
+    """
     writer = GGUFWriter(path)
     writer.add("general.architecture", s.architecture)
     prefix = s.architecture
@@ -30,7 +33,7 @@ def write_model(path: Path, s: Shape, weights: dict[str, np.ndarray], kind: str 
         **({"attention.sliding_window": s.window} if s.window else {}),
         **metadata,
     }.items():
-        writer.add(f"{prefix}.{key}", value)
+        writer.add(key if key.startswith(("general.", "prism.", "tokenizer.")) else f"{prefix}.{key}", value)
     writer.add("tokenizer.ggml.model", "none")
     for name, array in weights.items():
         stored = kind if array.ndim == 2 else "F32"

@@ -46,6 +46,10 @@ class PrismError(Exception):
         return f"{text}\n{self.hint}" if self.hint else text
 
 
+class PrismWarning(UserWarning):
+    """Something that is done as asked and is probably not what was wanted."""
+
+
 class FormatError(PrismError, ValueError):
     """A file breaks the rules of its format."""
 

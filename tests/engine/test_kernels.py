@@ -200,7 +200,31 @@ def attention_cases() -> list[Case]:
     return cases
 
 
-CASES = [*elementwise_cases(), *copy_cases(), *product_cases(), *rope_cases(), *attention_cases()]
+def hadamard_cases() -> list[Case]:
+    cases = []
+    for block in (1, 2, 8, 16, 32, 64, 256, 1024):
+        for signed in (False, True):
+            for inverse in (False, True):
+
+                def turned(ctx, rng, block=block, signed=signed, inverse=inverse):
+                    n = 3 * block
+                    signs = ctx.tensor("F32", (n,)).set(rng.choice([-1.0, 1.0], n)) if signed else None
+                    return normal(ctx, rng, n, 3, 2).hadamard(block, signs, inverse=inverse)
+
+                cases.append(Case(f"hadamard {block} signs {signed} inverse {inverse}", turned, SUMS))
+    for kind in ("PQ2_0", "Q8_0"):
+        for signed in (False, True):
+
+            def product(ctx, rng, kind=kind, signed=signed):
+                signs = ctx.tensor("F32", (512,)).set(rng.choice([-1.0, 1.0], 512)) if signed else None
+                x = normal(ctx, rng, 512, 5).hadamard(256, signs)
+                return weights(ctx, rng, kind, 512, 7).mul_mat(x).add(weights(ctx, rng, kind, 512, 7).mul_mat(x))
+
+            cases.append(Case(f"rotated product {kind} signs {signed}", product, QUANTIZED))
+    return cases
+
+
+CASES = [*hadamard_cases(), *elementwise_cases(), *copy_cases(), *product_cases(), *rope_cases(), *attention_cases()]
 SEEN: set[str] = set()
 
 

@@ -22,7 +22,7 @@ def test_extents_and_numpy_shape_are_reversed() -> None:
 def test_operation_numbers_are_the_reference_s() -> None:
     wanted = {"NONE": 0, "MUL_MAT": 29, "ROPE": 48, "FLASH_ATTN_EXT": 74, "UNARY": 91, "OPT_STEP_ADAMW": 98, "GLU": 100}
     assert {name: int(Op[name]) for name in wanted} == wanted
-    assert sorted(Op) == list(range(101))
+    assert [int(op) for op in sorted(Op) if op < 1000] == list(range(101))
 
 
 def test_a_deep_graph_does_not_recurse() -> None:

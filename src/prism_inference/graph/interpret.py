@@ -195,6 +195,29 @@ def _attention(memory: Memory, node: Tensor) -> None:
     memory.write(node, out[None])
 
 
+def walsh_hadamard(size: int) -> Array:
+    """The normalized matrix of Sylvester's order, float64 [size, size]."""
+    index = np.arange(size)
+    bits = index[:, None] & index
+    odd = np.zeros_like(bits)
+    while bits.any():
+        odd ^= bits & 1
+        bits >>= 1
+    return np.asarray(np.where(odd == 1, -1.0, 1.0) / np.sqrt(size))
+
+
+def _hadamard(memory: Memory, node: Tensor) -> None:
+    x = _inputs(memory, node)[0].astype(np.float64)
+    block, inverse = node.params
+    signs = memory.read(node.sources[1]).reshape(-1) if node.sources[1] is not None else 1.0
+    matrix = walsh_hadamard(block)
+
+    def turned(values: Array) -> Array:
+        return np.asarray(values.reshape(*values.shape[:-1], -1, block) @ matrix).reshape(values.shape)
+
+    memory.write(node, signs * turned(x) if inverse else turned(signs * x))
+
+
 RULES: dict[Op, Callable[[Memory, Tensor], None]] = {
     Op.ADD: _add,
     Op.MUL: _mul,
@@ -208,4 +231,5 @@ RULES: dict[Op, Callable[[Memory, Tensor], None]] = {
     Op.MUL_MAT: _mul_mat,
     Op.ROPE: _rope,
     Op.FLASH_ATTN_EXT: _attention,
+    Op.HADAMARD: _hadamard,
 }

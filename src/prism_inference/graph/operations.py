@@ -177,6 +177,21 @@ def flash_attn_ext(self: Tensor, keys: Tensor, values: Tensor, ranges: Tensor, s
     return self.context.node(op, self.type, ne, [self, keys, values, ranges], (scale,))
 
 
+def hadamard(self: Tensor, block: int, signs: Tensor | None = None, *, inverse: bool = False) -> Tensor:
+    """Rotate each run of `block` values of a row by the normalized Walsh-Hadamard matrix H.
+
+    H[r, c] = (-1)^popcount(r & c) / sqrt(block): symmetric and its own inverse. With signs s (F32, one per value of a
+    row, ±1) the result is H(s·x), or s·H(x) where `inverse` is set, so that the two undo each other.
+    """
+    op = Op.HADAMARD
+    _require(self.type.name == "F32", op, "wrong type", self, expected="F32")
+    _require(block > 0 and block & (block - 1) == 0, op, f"the block must be a power of two, not {block}", self)
+    _require(self.ne[0] % block == 0, op, f"rows are no multiple of {block}", self)
+    if signs is not None:
+        _require(signs.type.name == "F32" and signs.elements == self.ne[0], op, "wrong signs", signs, self)
+    return self.context.node(op, self.type, self.ne, [self, signs], (block, inverse))
+
+
 # --- Layout ---------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Op(IntEnum):
-    """Operation numbers, as ggml's enumeration counts them."""
+    """Operation numbers, as ggml's enumeration counts them; from 1000 on our own."""
 
     NONE = 0
     DUP = 1
@@ -110,6 +110,9 @@ class Op(IntEnum):
     OPT_STEP_ADAMW = 98
     OPT_STEP_SGD = 99
     GLU = 100
+
+    # Operations of our own, beyond ggml's numbers.
+    HADAMARD = 1000
 
 
 class Glu(IntEnum):

@@ -114,6 +114,7 @@ class Tensor:
     mul_mat = operations.mul_mat
     rope = operations.rope
     flash_attn_ext = operations.flash_attn_ext
+    hadamard = operations.hadamard
     cpy = operations.cpy
     cont = operations.cont
     reshape = operations.reshape

@@ -68,6 +68,17 @@ def _block_of_32(chunk, a, count):
     return _stored_scale(largest / np.float32(127)), total
 
 
+@helper
+def round_chunk(chunk, a, count):
+    """Round up to 64 values at `a` to one chunk."""
+    scale0, total0 = _block_of_32(chunk, a, count)
+    scale1, total1 = _block_of_32(chunk + 32, a + 128, count - 32)
+    store_f32x16(chunk + SCALES, halves(scale0, scale1))
+    store_f32x16(chunk + SUMS, zeros())
+    store_f32(chunk + SUMS, scale0 * total0)
+    store_f32(chunk + SUMS + 32, scale1 * total1)
+
+
 def _round(desc, ith, nth):
     """Round the rows of operand 1, in blocks of 32."""
     n = extent(desc, 1, 0)
@@ -76,14 +87,7 @@ def _round(desc, ith, nth):
     for item in range(first, last):
         row, c = item // chunks, item % chunks
         a = row_address(desc, 1, row) + 256 * c
-        chunk = row_address(desc, 0, row) + CHUNK_BYTES * c
-        count = n - 64 * c
-        scale0, total0 = _block_of_32(chunk, a, count)
-        scale1, total1 = _block_of_32(chunk + 32, a + 128, count - 32)
-        store_f32x16(chunk + SCALES, halves(scale0, scale1))
-        store_f32x16(chunk + SUMS, zeros())
-        store_f32(chunk + SUMS, scale0 * total0)
-        store_f32(chunk + SUMS + 32, scale1 * total1)
+        round_chunk(row_address(desc, 0, row) + CHUNK_BYTES * c, a, n - 64 * c)
 
 
 KERNELS = {"round": _round}

@@ -19,6 +19,7 @@ MODULES = (
     "copies",
     "elementwise",
     "executor",
+    "hadamard",
     "matmul",
     "norms",
     "rope",

@@ -3,6 +3,18 @@ files."""
 
 from .blocks import Batch, Cache, Weights
 from .config import Config, Expected
+from .rotation import Rotation, read_rotation
 from .table import ARCHITECTURES, Architecture, architecture
 
-__all__ = ["ARCHITECTURES", "Architecture", "Batch", "Cache", "Config", "Expected", "Weights", "architecture"]
+__all__ = [
+    "ARCHITECTURES",
+    "Architecture",
+    "Batch",
+    "Cache",
+    "Config",
+    "Expected",
+    "Rotation",
+    "Weights",
+    "architecture",
+    "read_rotation",
+]

@@ -6,10 +6,12 @@ Built from graph operations only. Extents are in ggml's order: [values, heads, t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 
-from ..graph import Dim, RopeParameters, Tensor
+from ..graph import Context, Dim, RopeParameters, Tensor
 from .config import Config, Expected
+from .rotation import EMBEDDING, Rotation
 
 
 @dataclass
@@ -44,11 +46,21 @@ class Batch:
 
 
 class Weights:
-    """A model's tensors by name; `block(n)` gives those of one block under their short names."""
+    """A model's tensors by name; `block(n)` gives those of one block under their short names.
 
-    def __init__(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+    Where a file's weights are folded with a rotation, inputs are rotated here, once for all products that read the same
+    one, and embedding rows are rotated back.
+    """
+
+    def __init__(self, context: Context, tensors: Mapping[str, Tensor], rotation: Rotation | None = None) -> None:
         self._tensors = tensors
-        self._prefix = prefix
+        self._prefix = ""
+        self.rotation = rotation
+        self._rotated: dict[int, Tensor] = {}
+        self._signs = {
+            width: context.tensor("F32", (width,), name=f"signs {width}").set(signs)
+            for width, signs in (rotation.signs.items() if rotation else ())
+        }
 
     def __call__(self, name: str) -> Tensor:
         return self._tensors[f"{self._prefix}{name}"]
@@ -59,17 +71,39 @@ class Weights:
 
     def block(self, number: int) -> Weights:
         """Return the weights of a block."""
-        return Weights(self._tensors, f"blk.{number}.")
+        part = copy(self)
+        part._prefix = f"blk.{number}."
+        return part
+
+    def product(self, name: str, x: Tensor) -> Tensor:
+        """Multiply by the weight of a (full) name, the input rotated if the weight is folded."""
+        rotation = self.rotation
+        full = f"{self._prefix}{name}"
+        folded = rotation is not None and (full in rotation.weights or (rotation.embedding and full == EMBEDDING))
+        return self(name).mul_mat(self._rotate(x) if folded else x)
+
+    def _rotate(self, x: Tensor) -> Tensor:
+        assert self.rotation is not None
+        if x.index not in self._rotated:
+            self._rotated[x.index] = x.hadamard(self.rotation.block, self._signs.get(int(x.ne[0])))
+        return self._rotated[x.index]
 
     def linear(self, name: str, x: Tensor) -> Tensor:
         """Multiply by `name`.weight and add `name`.bias if the file has it."""
-        y = self(f"{name}.weight").mul_mat(x)
+        y = self.product(f"{name}.weight", x)
         bias = self.get(f"{name}.bias")
         return y if bias is None else y.add(bias)
 
     def norm(self, name: str, x: Tensor, eps: float) -> Tensor:
         """Normalize the rows and multiply by `name`.weight."""
         return x.rms_norm(eps).mul(self(f"{name}.weight"))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Look up the rows of the embedding table: [width, tokens]."""
+        rows = self(EMBEDDING).get_rows(tokens)
+        if self.rotation is None or not self.rotation.embedding:
+            return rows
+        return rows.hadamard(self.rotation.block, self._signs.get(int(rows.ne[0])), inverse=True)
 
 
 def expected_tensors(config: Config, *, head_norms: bool = False, biases: bool = False) -> dict[str, Expected]:
@@ -144,8 +178,7 @@ def feed_forward(weights: Weights, x: Tensor, gate: Callable[[Tensor, Tensor], T
 
 def logits(config: Config, weights: Weights, x: Tensor) -> Tensor:
     """Final norm and head: [width, outputs] → [vocabulary, outputs]."""
-    head = weights("token_embd.weight") if config.tied else weights("output.weight")
-    return head.mul_mat(weights.norm("output_norm", x, config.eps))
+    return weights.product(EMBEDDING if config.tied else "output.weight", weights.norm("output_norm", x, config.eps))
 
 
 def pick_outputs(config: Config, batch: Batch, block: int, *tensors: Tensor) -> tuple[Tensor, ...]:

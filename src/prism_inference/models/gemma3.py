@@ -47,7 +47,7 @@ def tensors(config: Config) -> dict[str, Expected]:
 
 def build(config: Config, weights: Weights, batch: Batch) -> Tensor:
     """Return the logits [vocabulary, outputs]."""
-    x = weights("token_embd.weight").get_rows(batch.tokens).scale(math.sqrt(config.width))
+    x = weights.embed(batch.tokens).scale(math.sqrt(config.width))
     for block in range(config.blocks):
         w = weights.block(block)
         rope = config.local_rope if config.local(block) and config.local_rope else config.rope

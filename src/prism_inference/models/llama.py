@@ -21,7 +21,7 @@ def tensors(config: Config) -> dict[str, Expected]:
 
 def build(config: Config, weights: Weights, batch: Batch) -> Tensor:
     """Return the logits [vocabulary, outputs]."""
-    x = weights("token_embd.weight").get_rows(batch.tokens)
+    x = weights.embed(batch.tokens)
     factors = weights.get("rope_freqs.weight")
     for block in range(config.blocks):
         w = weights.block(block)

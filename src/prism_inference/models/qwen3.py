@@ -21,7 +21,7 @@ def tensors(config: Config) -> dict[str, Expected]:
 
 def build(config: Config, weights: Weights, batch: Batch) -> Tensor:
     """Return the logits [vocabulary, outputs]."""
-    x = weights("token_embd.weight").get_rows(batch.tokens)
+    x = weights.embed(batch.tokens)
     for block in range(config.blocks):
         w = weights.block(block)
         h = attention(config, w, w.norm("attn_norm", x, config.eps), batch, block, rope=config.rope, head_norms=True)

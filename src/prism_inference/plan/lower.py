@@ -49,6 +49,7 @@ class Lowering:
         self._readers = Counter(source.index for node in graph.nodes for source in node.sources if source is not None)
         self._last = graph.nodes[-1] if graph.nodes else None
         self.absorbed = self._absorbed_norms(graph)
+        self.rotated = self._rounded_rotations(graph)
 
     # --- Operands ---------------------------------------------------------------------------------
 
@@ -93,14 +94,26 @@ class Lowering:
         """Return the rounded activations of a tensor, shared by all products that read it."""
         key = ("activations", tensor.index)
         if key not in self._shared:
-            source = self.dense(tensor)
+            rotation = tensor if tensor.index in self.rotated else None
+            source = self.dense(_source(tensor, 0) if rotation else tensor)
             ne = tensor.ne
             row = CHUNK_BYTES * -(-int(ne[0]) // CHUNK_VALUES)
             nb = (1, row, row * int(ne[1]), row * int(ne[1]) * int(ne[2]))
             result = self.temporary(ne, nb, nb[3] * int(ne[3]), "rounded activations")
-            self.emit("activations.round", result, source)
+            if rotation:
+                self.emit_rotation("hadamard.rotate_round", rotation, result, source)
+            else:
+                self.emit("activations.round", result, source)
             self._shared[key] = result
         return self._shared[key]
+
+    def emit_rotation(self, kernel: str, node: Tensor, result: Operand, source: Operand) -> None:
+        """Append the step of a rotation."""
+        block, inverse = node.params
+        signs = node.sources[1]
+        params = (block, int(signs is not None), int(inverse))
+        sources = [source] + ([self.operand(signs)] if signs is not None else [])
+        self.emit(kernel, result, *sources, params=params, scratch=4 * max(block, 16))
 
     def rope_table(self, positions: Tensor, parameters: RopeParameters, factors: Tensor | None) -> Operand:
         """Return the table of cosines and sines, shared by all rotations alike."""
@@ -125,6 +138,23 @@ class Lowering:
             weight = node.sources[1]
             if not norm.is_output and weight is not None and weight.ne[0] == norm.ne[0]:
                 found.add(norm.index)
+        return found
+
+    def _rounded_rotations(self, graph: Graph) -> set[int]:
+        """Return the rotations that only products with quantized weights read: their rounding rotates too."""
+        found = {
+            node.index
+            for node in graph.nodes
+            if node.op is Op.HADAMARD and node.params[0] >= CHUNK_VALUES and not node.params[1] and not node.is_output
+        }
+        for node in graph.nodes:
+            for number, source in enumerate(node.sources):
+                if source is None or source.index not in found:
+                    continue
+                weights = node.sources[0]
+                rounding = node.op is Op.MUL_MAT and number == 1 and weights is not None and weights.type.block > 1
+                if not rounding:
+                    found.discard(source.index)
         return found
 
 
@@ -203,6 +233,11 @@ def _mul_mat(low: Lowering, node: Tensor) -> None:
     low.emit(f"matmul.{kind}@{low.isa}", low.operand(node), low.operand(weights), low.activations(x))
 
 
+def _hadamard(low: Lowering, node: Tensor) -> None:
+    if node.index not in low.rotated:
+        low.emit_rotation("hadamard.rotate", node, low.operand(node), low.dense(_source(node, 0)))
+
+
 def _rope(low: Lowering, node: Tensor) -> None:
     x, positions, factors = _source(node, 0), _source(node, 1), node.sources[2]
     parameters: RopeParameters = node.params[0]
@@ -240,4 +275,5 @@ RULES: dict[Op, Callable[[Lowering, Tensor], None]] = {
     Op.MUL_MAT: _mul_mat,
     Op.ROPE: _rope,
     Op.FLASH_ATTN_EXT: _attention,
+    Op.HADAMARD: _hadamard,
 }

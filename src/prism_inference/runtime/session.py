@@ -186,7 +186,9 @@ class _ModelGraph:
                     context.tensor(options.cache_type, values, name=f"values {block}"),
                 )
             )
-        self.logits = model.architecture.build(config, Weights(model.leaves(context)), self.batch).mark_output()
+        self.logits = model.architecture.build(
+            config, Weights(context, model.leaves(context), model.rotation), self.batch
+        ).mark_output()
         self.graph = Graph(context, capacity=NODES_PER_BLOCK * config.blocks + NODES_PER_BLOCK)
         self.graph.expand(self.logits)
 

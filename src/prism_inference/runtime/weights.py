@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import ModelError
+from ..errors import ModelError, PrismWarning
 from ..gguf import GGUFFile, TensorInfo
 from ..graph import Context, Storage, Tensor
-from ..models import Architecture, Config, architecture
+from ..models import Architecture, Config, Rotation, architecture, read_rotation
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class ModelFile:
     architecture: Architecture
     tensors: Mapping[str, TensorInfo]
     surplus: tuple[str, ...]
+    rotation: Rotation | None = None
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +69,23 @@ def check(file: GGUFFile) -> ModelFile:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
         raise ModelError(f"the tensors do not make a {name} model", where=where, found=shown)
     surplus = tuple(tensor for tensor in file.tensors if tensor not in expected)
-    return ModelFile(file, config, module, used, surplus)
+    rotation = read_rotation(file.metadata, {tensor: int(info.ne[0]) for tensor, info in used.items()})
+    _warn_of_unrotated(file, used, rotation)
+    return ModelFile(file, config, module, used, surplus, rotation)
+
+
+def _warn_of_unrotated(file: GGUFFile, used: Mapping[str, TensorInfo], rotation: Rotation | None) -> None:
+    """Warn of Prism's ternary types in a file that is neither rotated nor called a Bonsai model: ordinary models that
+    were forced into these types load well and write noise."""
+    prism = sorted({info.type.name for info in used.values()} & {"PQ2_0", "PTQ1_0"})
+    names = [file.metadata.string(key, "") for key in ("general.name", "general.basename")]
+    if prism and rotation is None and not any("bonsai" in name.lower() for name in names):
+        warnings.warn(
+            f"{file.path}: {', '.join(prism)} weights without prism.hadamard keys, in a model not named Bonsai: "
+            "unless it was trained for these types, its answers will be noise",
+            PrismWarning,
+            stacklevel=4,
+        )
 
 
 def _trimmed(ne: tuple[int, ...]) -> tuple[int, ...]:

@@ -153,3 +153,22 @@ spread0, spread1, spread2, spread3 = (_spread(part) for part in range(4))
 @operation("square_root", F32, (F32,), lambda value: np.sqrt(np.float32(value)))
 def square_root(builder: Any, value: Any) -> Any:
     return call(builder, "llvm.sqrt.f32", value.type, [value])
+
+
+def _butterfly(distance: int) -> Any:
+    def twin(a: Any) -> Any:
+        lane = np.arange(16)
+        partner = a[lane ^ distance]
+        return np.where(lane & distance, partner - a, a + partner)
+
+    @operation(f"butterfly{distance}", F32x16, (F32x16,), twin)
+    def butterfly(builder: Any, a: Any) -> Any:
+        """One stage of the Walsh-Hadamard transform within a vector: sums and differences of lanes `distance` apart."""
+        partner = shuffle(builder, a, a, [lane ^ distance for lane in range(16)])
+        order = [16 + lane if lane & distance else lane for lane in range(16)]
+        return shuffle(builder, builder.fadd(a, partner), builder.fsub(partner, a), order)
+
+    return butterfly
+
+
+butterfly1, butterfly2, butterfly4, butterfly8 = (_butterfly(distance) for distance in (1, 2, 4, 8))

@@ -1,7 +1,8 @@
-"""Ternary digits packed in base 3, five or four to a byte: bytes brought into the order of the weights, then their digits.
+"""Ternary digits packed in base 3, five or four to a byte: bytes brought into the order of the weights, then their
+digits.
 
-Digit n of a byte b is ((b·3^n mod 256)·3) >> 8. The orders are those of PTQ1_0 (blocks of 128 in 24 + 2 bytes) and TQ1_0
-(blocks of 256 in 48 + 4 bytes).
+Digit n of a byte b is ((b·3^n mod 256)·3) >> 8. The orders are those of PTQ1_0 (blocks of 128 in 24 + 2 bytes) and
+TQ1_0 (blocks of 256 in 48 + 4 bytes).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from .core import HALF, I8x16, I8x32, I8x64, Vector, operation, shuffle
 
 
 def _digits(name: str, part: Vector, order: list[int], powers: list[int]) -> Any:
-    """Operation (a, b) → 64 digits 0 … 2: lane j is digit `powers[j]` of byte `order[j]` of a and b, counted through."""
+    """Operation (a, b) → 64 digits 0 … 2: lane j is digit `powers[j]` of byte `order[j]` of a and b, counted
+    through."""
     assert len(order) == len(powers) == 64
     wide = ir.VectorType(HALF, 64)
 
@@ -41,7 +43,7 @@ def _rows(first: int, count: int, digits: range) -> tuple[list[int], list[int]]:
 
 
 def _joined(*parts: tuple[list[int], list[int]]) -> tuple[list[int], list[int]]:
-    return sum((order for order, _ in parts), []), sum((powers for _, powers in parts), [])
+    return [byte for order, _ in parts for byte in order], [power for _, powers in parts for power in powers]
 
 
 # PTQ1_0. a: bytes 0 … 15 of the block; b: bytes 12 … 27 (so that nothing beyond the block is read): qs[16 …] is b[4 …].
