@@ -1,4 +1,7 @@
-"""The numbers of the GGUF format: magic, versions, value types, tensor types. The only home of bare format numbers."""
+"""The numbers of the GGUF format: magic, versions, value types, tensor types. The only home of bare format numbers.
+
+Knows the size of a tensor type's blocks, not what is in them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from ..errors import UnsupportedError
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)  # 1 has 32-bit counts; 2 and 3 share the layout
+ALIGNMENT_KEY: Final = "general.alignment"
 DEFAULT_ALIGNMENT: Final = 32
 
 
@@ -130,8 +134,8 @@ REMOVED_TYPES: Final[dict[int, str]] = {
 }
 
 
-def tensor_type(kind: str | int | TensorType) -> TensorType:
-    """Return a type's row by name (any case) or number; 42 is the mainline Q2_0.
+def tensor_type(kind: str | int | TensorType, where: str | None = None) -> TensorType:
+    """Return a type's row by name (any case) or number; 42 is the mainline Q2_0. `where` is the address for errors.
 
     Raises:
         UnsupportedError: there is no such type.
@@ -143,6 +147,7 @@ def tensor_type(kind: str | int | TensorType) -> TensorType:
         removed = REMOVED_TYPES.get(kind) if isinstance(kind, int) else None
         raise UnsupportedError(
             "unknown tensor type" if removed is None else f"tensor type {removed} was removed from the format",
+            where=where,
             expected=", ".join(TENSOR_TYPES),
             found=repr(kind),
             hint=None if removed is None else "Convert the original model again with current tools.",

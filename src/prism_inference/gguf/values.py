@@ -1,4 +1,7 @@
-"""Metadata values as they lie in the file: arrays of numbers as NumPy views, arrays of strings read on demand."""
+"""Metadata values as they lie in the file: strings decoded on demand, and texts of a file made fit for a message.
+
+Knows nothing of keys, nor of how values are found in the file.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,29 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+_SHOWN_CHARACTERS = 80
+_SHOWN_ITEMS = 3
+
 
 def text(raw: bytes) -> str:
     """Decode UTF-8; bytes that are not stay as surrogate escapes, so that nothing is lost."""
     return raw.decode("utf-8", "surrogateescape")
 
 
+def shown(value: object) -> str:
+    """Return a value of a file for a message: on one line, of bounded length, without control characters."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.size} {value.dtype}"
+    if isinstance(value, str | bytes) and len(value) > _SHOWN_CHARACTERS:
+        return f"{value[:_SHOWN_CHARACTERS]!r} … ({len(value)} long)"
+    line = repr(value)
+    return line if isinstance(value, str | bytes | StringArray) else line[:_SHOWN_CHARACTERS]
+
+
 class StringArray(Sequence[str]):
     """Strings of an array, sliced from the mapped file when asked for.
 
-    `starts` and `ends` are the byte positions of each string in `data`.
+    `starts` and `ends` are the byte positions of each string in `data`, ascending.
     """
 
     def __init__(self, data: memoryview, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
@@ -41,15 +57,15 @@ class StringArray(Sequence[str]):
         return map(text, self.raw())
 
     def __eq__(self, other: object) -> bool:
-        return (
-            list(self) == list(other) if isinstance(other, Sequence) and not isinstance(other, str) else NotImplemented
-        )
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # a sequence that compares by value
 
     def __repr__(self) -> str:
-        head = ", ".join(repr(self[i]) for i in range(min(3, len(self))))
-        return f"<{len(self)} strings: {head}{', …' if len(self) > 3 else ''}>"
+        head = ", ".join(shown(item) for item in self[:_SHOWN_ITEMS])
+        return f"<{len(self)} strings: {head}{', …' if len(self) > _SHOWN_ITEMS else ''}>"
 
     def raw(self) -> list[bytes]:
         """Return all strings as bytes."""
@@ -59,4 +75,4 @@ class StringArray(Sequence[str]):
         base = int(self._starts[0])
         block = bytes(self._data[base : int(self._ends[-1])])
         starts, ends = (self._starts - base).tolist(), (self._ends - base).tolist()
-        return [block[a:b] for a, b in zip(starts, ends, strict=True)]
+        return [block[start:end] for start, end in zip(starts, ends, strict=True)]
