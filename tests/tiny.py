@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,7 @@ def write_model(path: Path, s: Shape, weights: dict[str, np.ndarray], kind: str 
 
     `metadata` adds keys: under the architecture, or as they are where they begin with general., prism. or tokenizer.
     """
-    writer = GGUFWriter(path)
-    writer.add("general.architecture", s.architecture)
-    prefix = s.architecture
-    for key, value in {
+    keys = {
         "block_count": s.blocks,
         "context_length": s.context,
         "embedding_length": s.width,
@@ -32,11 +30,26 @@ def write_model(path: Path, s: Shape, weights: dict[str, np.ndarray], kind: str 
         "rope.freq_base": s.base,
         **({"attention.sliding_window": s.window} if s.window else {}),
         **metadata,
-    }.items():
-        writer.add(key if key.startswith(("general.", "prism.", "tokenizer.")) else f"{prefix}.{key}", value)
+    }
+    return write_keys(path, s.architecture, keys, weights, lambda name: kind)
+
+
+def write_keys(
+    path: Path,
+    architecture: str,
+    keys: dict[str, object],
+    weights: dict[str, np.ndarray],
+    kind_of: Callable[[str], str],
+) -> Path:
+    """Write a model from keys and weights; `kind_of` names the tensor type of each matrix."""
+    writer = GGUFWriter(path)
+    writer.add("general.architecture", architecture)
+    for key, value in keys.items():
+        full = key if key.startswith(("general.", "prism.", "tokenizer.")) else f"{architecture}.{key}"
+        writer.add(full, value)
     writer.add("tokenizer.ggml.model", "none")
     for name, array in weights.items():
-        stored = kind if array.ndim == 2 else "F32"
+        stored = kind_of(name) if array.ndim == 2 else "F32"
         writer.add_tensor(name, stored, tuple(reversed(array.shape)), codecs.encode(stored, array))
     writer.write()
     return path

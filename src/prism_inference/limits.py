@@ -54,6 +54,7 @@ MODEL_MAX_VOCABULARY: Final = 1_000_000
 BATCH_TOKENS: Final = 512  # tokens that one run of the plan takes; longer prompts go in several runs
 LOGITS_BATCH_TOKENS: Final = 64  # the same where logits of every position are wanted: bounds their memory
 MAX_THREADS: Final = 256
+STATE_COPIES: Final = 4  # kept per session to go back to: 150 MiB each for a hybrid model of 27 billion weights
 IDLE_SESSIONS: Final = 4  # kept by a model for its next calls; each holds a cache of keys and values
 
 # --- Graph ------------------------------------------------------------------------------------------------------------

@@ -224,7 +224,52 @@ def hadamard_cases() -> list[Case]:
     return cases
 
 
-CASES = [*hadamard_cases(), *elementwise_cases(), *copy_cases(), *product_cases(), *rope_cases(), *attention_cases()]
+def unary_cases() -> list[Case]:
+    return [
+        Case(f"{name} {ne}", lambda ctx, rng, n=name, ne=ne: getattr(normal(ctx, rng, *ne, scale=6), n)(), FUNCTIONS)
+        for name in ("sigmoid", "silu", "softplus")
+        for ne in ((7,), (64, 3), (100, 2, 2))
+    ]
+
+
+def recurrent_cases() -> list[Case]:
+    """The states begin with something, and are themselves results: see `test_states_are_updated_in_place`."""
+    cases = []
+    for channels, tokens, taps in ((16, 1, 4), (50, 9, 4), (160, 2, 2), (33, 5, 3)):
+
+        def convolved(ctx, rng, channels=channels, tokens=tokens, taps=taps):
+            state = normal(ctx, rng, channels, taps - 1)
+            return normal(ctx, rng, channels, tokens).causal_conv(normal(ctx, rng, taps, channels), state)
+
+        cases.append(Case(f"causal_conv c{channels} t{tokens} k{taps}", convolved, FUNCTIONS))
+    for size, width, shared, heads, tokens in (
+        (16, 16, 2, 6, 1),
+        (16, 20, 2, 4, 7),
+        (128, 128, 1, 3, 5),
+        (20, 8, 3, 3, 12),
+    ):
+
+        def delta(ctx, rng, size=size, width=width, shared=shared, heads=heads, tokens=tokens):
+            q, k = (normal(ctx, rng, size, shared, tokens, scale=size**-0.5) for _ in range(2))
+            gate = ctx.tensor("F32", (heads, tokens)).set(-rng.uniform(0, 2, (tokens, heads)))
+            beta = ctx.tensor("F32", (heads, tokens)).set(rng.uniform(0, 1, (tokens, heads)))
+            state = normal(ctx, rng, size, width, heads)
+            return q.gated_delta_net(k, normal(ctx, rng, width, heads, tokens), gate, beta, state)
+
+        cases.append(Case(f"gated_delta_net s{size} v{width} h{shared}/{heads} t{tokens}", delta, SUMS))
+    return cases
+
+
+CASES = [
+    *unary_cases(),
+    *recurrent_cases(),
+    *hadamard_cases(),
+    *elementwise_cases(),
+    *copy_cases(),
+    *product_cases(),
+    *rope_cases(),
+    *attention_cases(),
+]
 SEEN: set[str] = set()
 
 
@@ -235,15 +280,51 @@ def test_kernel_equals_twin(case: Case, rng: np.random.Generator) -> None:
     graph = Graph(ctx)
     graph.expand(result)
     expected = interpret(graph)[result.index].reshape(result.shape)
+    states = {leaf.index: leaf.storage.array.copy() for leaf in graph.leafs if leaf.storage is not None}
     for isa in sorted({"generic", target().isa}):
         outcomes = []
         for threads in (1, 2):
             executable = Executable(make_plan(graph, isa), team(threads), library())
             SEEN.update(executable.plan.kernels())
+            for leaf in graph.leafs:  # some are written: every run begins with the same bytes
+                leaf.storage.array[:] = states[leaf.index]
             executable.run()
             outcomes.append(result.numpy())
             check(outcomes[-1], expected, case.tolerance)
         np.testing.assert_array_equal(outcomes[0], outcomes[1], "the number of threads changed a result")
+
+
+@pytest.mark.parametrize("name", ["causal_conv c50 t9 k4", "gated_delta_net s16 v20 h2/4 t7"])
+def test_states_are_updated_in_place(name: str, rng: np.random.Generator) -> None:
+    """One run over all tokens leaves the state, and gives the results, of a run for each token."""
+    case = next(case for case in CASES if case.name == name)
+    ctx = Context()
+    whole = case.build(ctx, rng)
+    inputs, state = whole.sources[:-1], whole.sources[-1]
+    begin = state.numpy()
+    graph = Graph(ctx)
+    graph.expand(whole)
+    graph.compute(2)
+    expected, end = whole.numpy(), state.numpy()
+    state.set(begin)
+    tokens = expected.shape[0]
+    for t in range(tokens):
+        one = Context()
+        parts = []
+        for leaf in inputs:
+            values = leaf.numpy()
+            varying = values.shape[0] == tokens
+            values = values[t : t + 1] if varying else values
+            ne = (*leaf.ne[: len(values.shape) - 1], 1) if varying else leaf.ne
+            parts.append(one.tensor("F32", ne).set(values))
+        kept = one.tensor("F32", state.ne, storage=state.storage)
+        step = getattr(parts[0], name.partition(" ")[0])(*parts[1:], kept)
+        single = Graph(one)
+        single.expand(step)
+        single.compute(1)
+        np.testing.assert_array_equal(step.numpy().reshape(-1), expected[t].reshape(-1))
+    np.testing.assert_array_equal(state.numpy(), end)
+    assert np.abs(end - begin).max() > 0.01
 
 
 def test_every_kernel_has_a_case() -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from naive_models import Shape, forward, random_weights
-from tiny import write_model
-from tolerances import QUANTIZED, check
 
 import prism_inference as prism
+from naive_models import Shape, forward, random_weights
 from prism_inference import gguf
 from prism_inference.errors import ModelError, PrismError, PrismWarning, UnsupportedError
 from prism_inference.graph import Storage
 from prism_inference.graph.interpret import interpret
 from prism_inference.models import Batch
-from prism_inference.runtime.session import SessionOptions, _ModelGraph
+from prism_inference.runtime.runner import ModelGraph, SessionOptions
 from prism_inference.runtime.weights import check as check_file
+from tiny import write_model
+from tolerances import QUANTIZED, check
 
 SHAPE = Shape("qwen3", width=128, feed_forward=256, head=32, eps=1e-6)
 BLOCK = 64
@@ -107,7 +107,7 @@ def test_low_bit_rotated_models_equal_their_twin(kind: str, tmp_path: Path, rng)
     rotated, keys = folded(random_weights(SHAPE, rng), SHAPE, rng)
     path = write_model(tmp_path / "m.gguf", SHAPE, rotated, kind, **keys)
     logits = prism.load(path, context=len(IDS), cache_type="F32").session().evaluate(IDS, logits="all")
-    graph = _ModelGraph(check_file(gguf.open(path)), SessionOptions(len(IDS), cache_type="F32"), "all")
+    graph = ModelGraph(check_file(gguf.open(path)), SessionOptions(len(IDS), cache_type="F32"), "all")
     feed(graph.batch, IDS)
     twin = interpret(graph.graph)[graph.logits.index].reshape(len(IDS), -1)
     # A rounding that flips in one of many thousand values enters the cache: the first positions are compared.

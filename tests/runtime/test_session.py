@@ -129,7 +129,7 @@ def test_the_memory_budget_is_admitted_before_anything_is_taken(path: Path) -> N
         prism.load(path, memory=1000)
     assert caught.value.budget == 1000
     assert caught.value.needed == sum(caught.value.parts.values())
-    assert set(caught.value.parts) == {"weights", "cache", "activations"}
+    assert set(caught.value.parts) == {"weights", "state", "activations"}
     prism.load(path, memory=caught.value.needed)
     with pytest.raises(MemoryBudgetError):
         prism.load(path, memory=caught.value.needed - 1)

@@ -42,6 +42,7 @@ def test_recorded_ids_of_marked_kinds(name):
             assert tokenizer.encode(text, special=special) == next(expected), (text, special)
 
 
+@pytest.mark.slow  # the engine ends the process where other ggml libraries are loaded already: run this file alone
 @pytest.mark.parametrize("name", sorted({*DOCUMENT["ids"], *[name for name in MARKED if name.endswith("0")]}))
 def test_live_engine(name, tmp_path):
     if importlib.util.find_spec("xllamacpp") is None:

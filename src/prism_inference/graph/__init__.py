@@ -3,7 +3,7 @@
 from .extents import Dim
 from .graph import Graph
 from .operations import RopeParameters
-from .ops import Glu, Op, RopeMode
+from .ops import Glu, Op, RopeMode, Unary
 from .tensor import Context, Storage, Tensor
 
-__all__ = ["Context", "Dim", "Glu", "Graph", "Op", "RopeMode", "RopeParameters", "Storage", "Tensor"]
+__all__ = ["Context", "Dim", "Glu", "Graph", "Op", "RopeMode", "RopeParameters", "Storage", "Tensor", "Unary"]

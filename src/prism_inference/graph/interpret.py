@@ -17,7 +17,7 @@ from .. import codecs
 from ..errors import GraphError
 from .graph import Graph
 from .operations import RopeParameters
-from .ops import VIEWS, Glu, Op, RopeMode
+from .ops import VIEWS, Glu, Op, RopeMode, Unary
 from .rope import frequencies, magnitude
 from .rounding import round_activations
 from .tensor import NUMPY_TYPES, Tensor
@@ -218,6 +218,50 @@ def _hadamard(memory: Memory, node: Tensor) -> None:
     memory.write(node, signs * turned(x) if inverse else turned(signs * x))
 
 
+def _sigmoid(a: Array) -> Array:
+    return np.asarray(1.0 / (1.0 + np.exp(-a)))
+
+
+_UNARY: dict[Unary, Callable[[Array], Array]] = {
+    Unary.SIGMOID: _sigmoid,
+    Unary.SILU: _silu,
+    Unary.SOFTPLUS: lambda a: np.logaddexp(0.0, a),
+}
+
+
+def _unary(memory: Memory, node: Tensor) -> None:
+    memory.write(node, _UNARY[node.params[0]](_inputs(memory, node)[0].astype(np.float64)))
+
+
+def _causal_conv(memory: Memory, node: Tensor) -> None:
+    x, weight, state = _inputs(memory, node)
+    whole = np.concatenate([state[0, 0], x[0, 0]]).astype(np.float64)
+    taps, tokens = weight.shape[-1], x.shape[2]
+    total = sum(weight[0, 0, :, i] * whole[i : i + tokens] for i in range(taps))
+    memory.write(node, _silu(np.asarray(total)))
+    target = node.sources[2]
+    assert target is not None
+    memory.write(target, whole[tokens:].astype(np.float32))
+
+
+def _gated_delta_net(memory: Memory, node: Tensor) -> None:
+    q, k, v, gate, beta, state = (value.astype(np.float64) for value in _inputs(memory, node))
+    heads, size = v.shape[2], q.shape[3]
+    matrix = state[0].copy()  # [H, V, S]
+    out = np.zeros(v.shape)
+    shared = np.arange(heads) % q.shape[2]
+    for t in range(v.shape[1]):
+        key, query = k[0, t, shared], q[0, t, shared]
+        matrix *= np.exp(gate[0, 0, t])[:, None, None]
+        delta = beta[0, 0, t][:, None] * (v[0, t] - np.einsum("hvs,hs->hv", matrix, key))
+        matrix += delta[..., None] * key[:, None, :]
+        out[0, t] = np.einsum("hvs,hs->hv", matrix, query) / np.sqrt(size)
+    memory.write(node, out)
+    target = node.sources[5]
+    assert target is not None
+    memory.write(target, matrix[None])
+
+
 RULES: dict[Op, Callable[[Memory, Tensor], None]] = {
     Op.ADD: _add,
     Op.MUL: _mul,
@@ -232,4 +276,7 @@ RULES: dict[Op, Callable[[Memory, Tensor], None]] = {
     Op.ROPE: _rope,
     Op.FLASH_ATTN_EXT: _attention,
     Op.HADAMARD: _hadamard,
+    Op.UNARY: _unary,
+    Op.CAUSAL_CONV: _causal_conv,
+    Op.GATED_DELTA_NET: _gated_delta_net,
 }

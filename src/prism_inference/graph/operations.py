@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import GraphError
 from ..gguf import tensor_type
 from .extents import contiguous_strides, full_extents
-from .ops import Glu, Op, RopeMode
+from .ops import Glu, Op, RopeMode, Unary
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -76,6 +76,26 @@ def scale(self: Tensor, factor: float, offset: float = 0.0) -> Tensor:
     """self · factor + offset."""
     _require(self.type.name == "F32", Op.SCALE, "wrong type", self, expected="F32")
     return self.context.node(Op.SCALE, self.type, self.ne, [self], (factor, offset))
+
+
+def sigmoid(self: Tensor) -> Tensor:
+    """1 / (1 + e^-x)."""
+    return _unary(self, Unary.SIGMOID)
+
+
+def silu(self: Tensor) -> Tensor:
+    """x / (1 + e^-x)."""
+    return _unary(self, Unary.SILU)
+
+
+def softplus(self: Tensor) -> Tensor:
+    """ln(1 + e^x)."""
+    return _unary(self, Unary.SOFTPLUS)
+
+
+def _unary(self: Tensor, kind: Unary) -> Tensor:
+    _require(self.type.name == "F32", Op.UNARY, "wrong type", self, expected="F32")
+    return self.context.node(Op.UNARY, self.type, self.ne, [self], (kind,))
 
 
 def swiglu(self: Tensor, other: Tensor) -> Tensor:
@@ -190,6 +210,42 @@ def hadamard(self: Tensor, block: int, signs: Tensor | None = None, *, inverse: 
     if signs is not None:
         _require(signs.type.name == "F32" and signs.elements == self.ne[0], op, "wrong signs", signs, self)
     return self.context.node(op, self.type, self.ne, [self, signs], (block, inverse))
+
+
+# --- Recurrence -------------------------------------------------------------------------------------------------
+
+
+def causal_conv(self: Tensor, weight: Tensor, state: Tensor) -> Tensor:
+    """Depthwise causal convolution of [channels, tokens] with weight [taps, channels], then silu.
+
+    y[c, t] = silu(Σ_i weight[i, c]·x[c, t - taps + 1 + i]). `state` (F32 [channels, taps - 1], oldest first) holds the
+    inputs before the first token and is overwritten with the last ones.
+    """
+    op = Op.CAUSAL_CONV
+    f32 = all(t.type.name == "F32" for t in (self, weight, state))
+    _require(f32, op, "wrong types", self, weight, state, expected="F32")
+    channels, taps = self.ne[0], weight.ne[0]
+    _require(weight.ne[1] == channels and self.ne[2] == self.ne[3] == 1, op, "shapes do not fit", self, weight)
+    _require(state.ne[:2] == (channels, taps - 1) and taps >= 2, op, "wrong state", state, weight)
+    return self.context.node(op, self.type, self.ne, [self, weight, state])
+
+
+def gated_delta_net(self: Tensor, keys: Tensor, values: Tensor, gate: Tensor, beta: Tensor, state: Tensor) -> Tensor:
+    """The gated delta rule, token by token: queries and keys [S, h, tokens], values [V, H, tokens] → [V, H, tokens].
+
+    For value head r with key head r mod h (arXiv 2412.06464): M ← e^gate·M, d = beta·(v - M·k), M ← M + d·kᵀ,
+    o = M·q / sqrt(S). gate and beta are [H, tokens]. `state` (F32 [S, V, H]) holds M by rows of S and is updated in
+    place.
+    """
+    op = Op.GATED_DELTA_NET
+    f32 = all(t.type.name == "F32" for t in (self, keys, values, gate, beta, state))
+    _require(f32, op, "wrong types", self, keys, values, gate, beta, state, expected="F32")
+    size, tokens, heads = self.ne[0], self.ne[2], values.ne[1]
+    _require(keys.ne == self.ne and values.ne[2] == tokens, op, "shapes do not fit", self, keys, values)
+    _require(heads % self.ne[1] == 0, op, "value heads do not share key heads evenly", self, values)
+    _require(gate.ne[:2] == beta.ne[:2] == (heads, tokens), op, "wrong gates", gate, beta)
+    _require(state.ne[:3] == (size, values.ne[0], heads), op, "wrong state", state)
+    return self.context.node(op, self.type, values.ne, [self, keys, values, gate, beta, state])
 
 
 # --- Layout ---------------------------------------------------------------------------------------

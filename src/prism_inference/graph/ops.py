@@ -113,6 +113,15 @@ class Op(IntEnum):
 
     # Operations of our own, beyond ggml's numbers.
     HADAMARD = 1000
+    CAUSAL_CONV = 1001
+
+
+class Unary(IntEnum):
+    """Functions of one value, by ggml's numbers; those that are run here."""
+
+    SIGMOID = 7
+    SILU = 10
+    SOFTPLUS = 15
 
 
 class Glu(IntEnum):

@@ -115,6 +115,11 @@ class Tensor:
     rope = operations.rope
     flash_attn_ext = operations.flash_attn_ext
     hadamard = operations.hadamard
+    sigmoid = operations.sigmoid
+    silu = operations.silu
+    softplus = operations.softplus
+    causal_conv = operations.causal_conv
+    gated_delta_net = operations.gated_delta_net
     cpy = operations.cpy
     cont = operations.cont
     reshape = operations.reshape

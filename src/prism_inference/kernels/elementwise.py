@@ -6,7 +6,7 @@ Rows are shared among the threads. Operand 0 is the result; every operand's own 
 from __future__ import annotations
 
 from .jit import helper
-from .mathematics import gelu_tanh, silu
+from .mathematics import gelu_tanh, sigmoid, silu, softplus
 from .operands import address, extent, parameter_f32, row_address, rows, share, stride
 from .simd import (
     fma,
@@ -75,6 +75,20 @@ def _scale(desc, ith, nth):
             store_first(y + 4 * i, fma(load_first(a + 4 * i, n - i), factor, offset), n - i)
 
 
+def _unary(function):
+    """Kernel y = function(a), float32, rows contiguous."""
+
+    def kernel(desc, ith, nth):
+        n = extent(desc, 0, 0)
+        first, last = share(rows(desc, 0), ith, nth)
+        for row in range(first, last):
+            y, a = row_address(desc, 0, row), row_address(desc, 1, row)
+            for i in range(0, n, 16):
+                store_first(y + 4 * i, function(load_first(a + 4 * i, n - i)), n - i)
+
+    return kernel
+
+
 def _gate(activation):
     """Kernel y = activation(a) · b, float32, rows contiguous."""
 
@@ -102,6 +116,9 @@ KERNELS = {
     "add": _binary(_added),
     "mul": _binary(_multiplied),
     "scale": _scale,
+    "sigmoid": _unary(sigmoid),
+    "silu": _unary(silu),
+    "softplus": _unary(softplus),
     "swiglu": _gate(silu),
     "geglu": _gate(gelu_tanh),
 }

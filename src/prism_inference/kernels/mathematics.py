@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .jit import helper
-from .simd import fma, maximum, minimum, power_of_two, round_even, splat, to_float
+from .simd import absolute, fma, maximum, minimum, power_of_two, round_even, splat, to_float
 
 _LOG2E = np.float32(1.4426950408889634)
 # ln 2 in two parts: the first has few bits, so that n times it is exact (Cody and Waite).
@@ -48,6 +48,23 @@ def sigmoid(x):
 def silu(x):
     """x · sigmoid(x)."""
     return x / (splat(_ONE) + exponential(splat(np.float32(0)) - x))
+
+
+@helper
+def softplus(x):
+    """ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x|; ln(1 + u) = 2·artanh(u / (2 + u)) by its series."""
+    u = exponential(splat(np.float32(0)) - absolute(x))
+    s = u / (splat(_TWO) + u)
+    square = s * s
+    p = splat(np.float32(1 / 15))
+    p = fma(p, square, splat(np.float32(1 / 13)))
+    p = fma(p, square, splat(np.float32(1 / 11)))
+    p = fma(p, square, splat(np.float32(1 / 9)))
+    p = fma(p, square, splat(np.float32(1 / 7)))
+    p = fma(p, square, splat(np.float32(1 / 5)))
+    p = fma(p, square, splat(np.float32(1 / 3)))
+    p = fma(p, square, splat(_ONE))
+    return fma(splat(_TWO) * s, p, maximum(x, splat(np.float32(0))))
 
 
 @helper

@@ -22,6 +22,7 @@ MODULES = (
     "hadamard",
     "matmul",
     "norms",
+    "recurrent",
     "rope",
     "rows",
 )

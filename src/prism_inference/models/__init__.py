@@ -1,7 +1,7 @@
 """Model architectures: one file each, named as GGUF names it. They know graphs and metadata, neither kernels nor
 files."""
 
-from .blocks import Batch, Cache, Weights
+from .blocks import Batch, Cache, State, Weights
 from .config import Config, Expected
 from .rotation import Rotation, read_rotation
 from .table import ARCHITECTURES, Architecture, architecture
@@ -14,6 +14,7 @@ __all__ = [
     "Config",
     "Expected",
     "Rotation",
+    "State",
     "Weights",
     "architecture",
     "read_rotation",

@@ -23,6 +23,15 @@ class Cache:
 
 
 @dataclass
+class State:
+    """The state of one recurrent block, F32: last inputs of the convolution [channels, taps - 1], and the matrices
+    [key size, value size, value heads]. Both are updated in place."""
+
+    inputs: Tensor
+    matrices: Tensor
+
+
+@dataclass
 class Batch:
     """What a run is fed with.
 
@@ -37,7 +46,7 @@ class Batch:
     ranges: Tensor
     local_ranges: Tensor
     outputs: Tensor
-    caches: list[Cache] = field(default_factory=list)
+    caches: list[Cache | State] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -156,7 +165,6 @@ def attention(
     factors: Tensor | None = None,
 ) -> Tensor:
     """Self-attention over the cache: x [width, tokens] → [width, tokens]."""
-    cache = batch.caches[block]
     tokens = batch.size
     q = weights.linear("attn_q", x).reshape(config.key_size, config.heads, tokens)
     k = weights.linear("attn_k", x).reshape(config.key_size, config.key_heads, tokens)
@@ -164,11 +172,18 @@ def attention(
     if head_norms:
         q, k = weights.norm("attn_q_norm", q, config.eps), weights.norm("attn_k_norm", k, config.eps)
     q, k = q.rope(batch.positions, rope, factors), k.rope(batch.positions, rope, factors)
+    return weights.linear("attn_output", attend(config, q, k, v, batch, block))
+
+
+def attend(config: Config, q: Tensor, k: Tensor, v: Tensor, batch: Batch, block: int) -> Tensor:
+    """Add keys and values [size, key heads, tokens] to the cache and let the queries see it: [all heads, tokens]."""
+    cache = batch.caches[block]
+    assert isinstance(cache, Cache)
     keys = cache.keys.set_rows(k.permute(0, 2, 1, 3), batch.cells)
     values = cache.values.set_rows(v.permute(0, 2, 1, 3), batch.cells)
     ranges = batch.local_ranges if config.local(block) else batch.ranges
     heads = q.permute(0, 2, 1, 3).flash_attn_ext(keys, values, ranges, config.attention_scale)
-    return weights.linear("attn_output", heads.reshape(config.value_size * config.heads, tokens))
+    return heads.reshape(config.value_size * config.heads, batch.size)
 
 
 def feed_forward(weights: Weights, x: Tensor, gate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

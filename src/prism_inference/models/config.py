@@ -25,6 +25,27 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Recurrent:
+    """Sizes of gated delta-net layers: taps of the convolution, key and value heads and their sizes."""
+
+    taps: int
+    key_heads: int
+    value_heads: int
+    key_size: int
+    value_size: int
+
+    @property
+    def inner(self) -> int:
+        """Width of all value heads."""
+        return self.value_heads * self.value_size
+
+    @property
+    def channels(self) -> int:
+        """Width of the convolution: queries, keys and values."""
+        return 2 * self.key_heads * self.key_size + self.inner
+
+
+@dataclass(frozen=True)
 class Config:
     """Sizes and constants of one model. Lengths count values, `context` counts tokens."""
 
@@ -45,6 +66,13 @@ class Config:
     window: int = 0  # sliding window of local layers, 0 where all layers see everything
     local_rope: RopeParameters | None = None
     local_layers: tuple[bool, ...] = ()  # per block: whether it sees only the window
+
+    recurrent: Recurrent | None = None
+    recurrent_layers: tuple[bool, ...] = ()  # per block: whether it has a recurrent state instead of keys and values
+
+    def is_recurrent(self, block: int) -> bool:
+        """Whether a block is recurrent."""
+        return bool(self.recurrent_layers) and self.recurrent_layers[block]
 
     def local(self, block: int) -> bool:
         """Whether a block's attention is limited to the window."""

@@ -11,7 +11,7 @@ from ..graph import Tensor
 from .blocks import Batch, Weights
 from .config import Config, Expected
 
-ARCHITECTURES = ("gemma3", "llama", "qwen3")
+ARCHITECTURES = ("gemma3", "llama", "qwen3", "qwen35")
 
 
 class Architecture(Protocol):

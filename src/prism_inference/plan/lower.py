@@ -74,10 +74,16 @@ class Lowering:
         return Operand(Region(size, name, storage=storage), 0, (size, 1, 1, 1), (1, size, size, size), size)
 
     def emit(
-        self, kernel: str, result: Operand, *sources: Operand, params: tuple[int | float, ...] = (), scratch: int = 0
+        self,
+        kernel: str,
+        result: Operand,
+        *sources: Operand,
+        params: tuple[int | float, ...] = (),
+        scratch: int = 0,
+        written: int = 1,
     ) -> None:
-        """Append a step."""
-        self.steps.append(Step(kernel, (result, *sources), params, scratch, name=result.region.name))
+        """Append a step; of its operands the first `written` are written."""
+        self.steps.append(Step(kernel, (result, *sources), params, scratch, result.region.name, written=written))
 
     def dense(self, tensor: Tensor) -> Operand:
         """Return the operand of an F32 tensor whose rows have no gaps between values; copies it if they have."""
@@ -238,6 +244,35 @@ def _hadamard(low: Lowering, node: Tensor) -> None:
         low.emit_rotation("hadamard.rotate", node, low.operand(node), low.dense(_source(node, 0)))
 
 
+def _unary(low: Lowering, node: Tensor) -> None:
+    low.emit(f"elementwise.{node.params[0].name.lower()}", low.operand(node), low.dense(_source(node, 0)))
+
+
+def _causal_conv(low: Lowering, node: Tensor) -> None:
+    x, weight, state = (_source(node, number) for number in range(3))
+    taps = int(weight.ne[0])
+    low.emit(
+        "recurrent.causal_conv",
+        low.operand(node),
+        low.operand(state),
+        low.dense(x),
+        low.dense(weight),
+        scratch=64 * (2 * taps - 1),
+        written=2,
+    )
+
+
+def _gated_delta_net(low: Lowering, node: Tensor) -> None:
+    q, k, v, gate, beta, state = (_source(node, number) for number in range(6))
+    low.emit(
+        "recurrent.gated_delta_net",
+        low.operand(node),
+        low.operand(state),
+        *(low.dense(tensor) for tensor in (q, k, v, gate, beta)),
+        written=2,
+    )
+
+
 def _rope(low: Lowering, node: Tensor) -> None:
     x, positions, factors = _source(node, 0), _source(node, 1), node.sources[2]
     parameters: RopeParameters = node.params[0]
@@ -276,4 +311,7 @@ RULES: dict[Op, Callable[[Lowering, Tensor], None]] = {
     Op.ROPE: _rope,
     Op.FLASH_ATTN_EXT: _attention,
     Op.HADAMARD: _hadamard,
+    Op.UNARY: _unary,
+    Op.CAUSAL_CONV: _causal_conv,
+    Op.GATED_DELTA_NET: _gated_delta_net,
 }

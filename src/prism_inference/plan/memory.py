@@ -85,16 +85,13 @@ def _barriers(steps: list[Step]) -> None:
     read: list[tuple[int, int, int]] = []
     written: list[tuple[int, int, int]] = []
     for number, step in enumerate(steps):
-        result, sources = _span(step.operands[0]), [_span(operand) for operand in step.operands[1:]]
-        clash = (
-            _overlaps(result, written)
-            or _overlaps(result, read)
-            or any(_overlaps(source, written) for source in sources)
-        )
+        spans = [_span(operand) for operand in step.operands]
+        results, sources = spans[: step.written], spans[step.written :]
+        clash = any(_overlaps(span, written) for span in spans) or any(_overlaps(result, read) for result in results)
         step.barrier = number == 0 or clash
         if step.barrier:
             read, written = [], []
-        written.append(result)
+        written += results
         read += sources
 
 

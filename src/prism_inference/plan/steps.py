@@ -54,8 +54,8 @@ class Operand:
 
 @dataclass
 class Step:
-    """One call of a kernel. Operand 0 is written, the others are read; numbers of type float are passed as float32
-    bits."""
+    """One call of a kernel. The first `written` operands are written (and may be read), the others only read;
+    parameters of type float are passed as float32 bits."""
 
     kernel: str
     operands: tuple[Operand, ...]
@@ -63,6 +63,7 @@ class Step:
     scratch: int = 0  # bytes per thread
     name: str = ""
     barrier: bool = True
+    written: int = 1
 
 
 @dataclass

@@ -15,7 +15,8 @@ from ..engine.team import default_threads, team
 from ..errors import ParameterError, UnsupportedError
 from ..limits import GIB, IDLE_SESSIONS, KIB, MAX_THREADS, MIB
 from .progress import kernel_progress
-from .session import Session, SessionOptions
+from .runner import SessionOptions
+from .session import Session
 from .weights import ModelFile, check
 
 if TYPE_CHECKING:
@@ -301,8 +302,9 @@ def default_context(model: ModelFile) -> int:
     import psutil
 
     config = model.config
-    per_position = 2 * config.blocks * config.key_heads * (config.key_size + config.value_size)
-    affordable = int(psutil.virtual_memory().available // 2 // per_position)
+    attending = sum(not config.is_recurrent(block) for block in range(config.blocks))
+    per_position = 2 * attending * config.key_heads * (config.key_size + config.value_size)
+    affordable = int(psutil.virtual_memory().available // 2 // max(1, per_position))
     return max(1, min(config.context, affordable))
 
 

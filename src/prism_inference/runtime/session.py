@@ -7,34 +7,19 @@ batches. A call that fails or is cancelled leaves the position where it was; cel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ..engine.objects import Progress, library
 from ..engine.run import Executable
 from ..engine.team import Team
 from ..errors import ContextError, MemoryBudgetError, ParameterError
-from ..graph import Context, Dim, Graph, Storage, Tensor
 from ..kernels.target import target
-from ..limits import BATCH_TOKENS, LOGITS_BATCH_TOKENS
-from ..models import Batch, Cache, Weights
 from ..plan import make_plan
+from .runner import Logits, ModelGraph, Runner, SessionOptions
+from .states import States
 from .weights import ModelFile
-
-Logits = npt.NDArray[np.float32]
-NODES_PER_BLOCK = 64  # more than any architecture here has
-
-
-@dataclass(frozen=True)
-class SessionOptions:
-    """Sizes of a session: cells of the cache, bytes that it and the weights may take, the type of the cache."""
-
-    context: int
-    memory: int | None = None
-    cache_type: str = "F16"
 
 
 class Session:
@@ -54,8 +39,9 @@ class Session:
         self._threads = threads
         self._progress = progress
         self._ids: list[int] = []
-        self._caches: list[tuple[Storage, Storage]] = []
-        self._runners: dict[str, _Runner] = {}
+        self._states: States | None = None
+        self._stale = False  # a failed run has changed a recurrent state
+        self._runners: dict[str, Runner] = {}
         self._runner("last")
 
     @property
@@ -68,15 +54,30 @@ class Session:
         """The tokens evaluated so far."""
         return tuple(self._ids)
 
-    def rewind(self, position: int) -> None:
-        """Go back to an earlier position; what follows is forgotten.
+    def rewind(self, position: int) -> int:
+        """Go back to `position`, or to the last one before it from which a recurrent state is kept; return where it
+        went.
+
+        States are kept at 0, where each call of `evaluate` with several tokens ended, and where `checkpoint` was
+        called, as far as the memory budget allows.
 
         Raises:
             ParameterError: the position lies ahead.
         """
         if not 0 <= position <= self.position:
             raise ParameterError("cannot rewind there", expected=f"0 to {self.position}", found=position)
-        del self._ids[position:]
+        assert self._states is not None
+        if position < self.position or self._stale:
+            position = self._states.restore(position)
+            self._stale = False
+            del self._ids[position:]
+        return position
+
+    def checkpoint(self) -> None:
+        """Keep the state of this position, so that `rewind` can return to it."""
+        assert self._states is not None
+        if not self._stale:
+            self._states.save(self.position)
 
     def evaluate(self, ids: Sequence[int], logits: Literal["last", "all"] = "last") -> Logits:
         """Append tokens and return the logits behind the last one, or behind each.
@@ -94,19 +95,33 @@ class Session:
         if logits not in ("last", "all"):
             raise ParameterError("unknown choice", where="logits", expected="'last' or 'all'", found=repr(logits))
         runner = self._runner(logits)
+        self._repair()
         rows = []
+        assert self._states is not None
+        self._stale = self._states.recurrent
         for start in range(0, len(ids), runner.batch):
             part = ids[start : start + runner.batch]
             result = runner.run(part, self.position + start)
             if logits == "all":
                 rows.append(result.copy())
+        self._stale = False
         self._ids.extend(int(token) for token in ids)
+        if len(ids) > 1:
+            self.checkpoint()
         return np.concatenate(rows) if logits == "all" else result[-1].copy()
 
     def cancel(self) -> None:
         """Stop a running `evaluate` at the next step; callable from any thread."""
         for runner in self._runners.values():
             runner.executable.cancel()
+
+    def _repair(self) -> None:
+        """After a failed run of a recurrent model: go back to a kept state and come forward again."""
+        if self._stale:
+            ids = self._ids[:]
+            start = self.rewind(self.position)
+            if start < len(ids):
+                self.evaluate(ids[start:])
 
     def _check(self, ids: Sequence[int]) -> None:
         if len(ids) == 0:
@@ -123,110 +138,26 @@ class Session:
         if self.position + len(ids) > self.context:
             raise ContextError(self.position + len(ids), self.context)
 
-    def _runner(self, logits: str) -> _Runner:
+    def _runner(self, logits: str) -> Runner:
         if logits not in self._runners:
             self._runners[logits] = self._build(logits)
         return self._runners[logits]
 
-    def _build(self, logits: str) -> _Runner:
+    def _build(self, logits: str) -> Runner:
         """Build, plan and admit the graph for one choice of logits."""
-        graph = _ModelGraph(self.model, self._options, logits)
+        graph = ModelGraph(self.model, self._options, logits)
         plan = make_plan(graph.graph, target().isa)
-        cache = sum(leaf.nbytes for pair in graph.batch.caches for leaf in (pair.keys, pair.values))
         parts = {
             "weights": self.model.nbytes,
-            "cache": cache,
+            "state": States.needed(graph.batch),
             "activations": plan.arena + plan.scratch * self._threads.size,
         }
         parts["activations"] += sum(runner.executable.nbytes for runner in self._runners.values())
         budget = self._options.memory
         if budget is not None and sum(parts.values()) > budget:
             raise MemoryBudgetError(sum(parts.values()), budget, parts)
-        if not self._caches:
-            self._caches = [
-                (Storage.allocate(pair.keys.nbytes), Storage.allocate(pair.values.nbytes))
-                for pair in graph.batch.caches
-            ]
-        for pair, (keys, values) in zip(graph.batch.caches, self._caches, strict=True):
-            pair.keys.storage, pair.values.storage = keys, values
-        return _Runner(graph, Executable(plan, self._threads, library(), self._progress))
-
-
-class _ModelGraph:
-    """The graph of a model for one choice of logits, its inputs allocated."""
-
-    def __init__(self, model: ModelFile, options: SessionOptions, logits: str) -> None:
-        config = model.config
-        largest = LOGITS_BATCH_TOKENS if logits == "all" else BATCH_TOKENS
-        self.tokens = min(largest, options.context)
-        self.window = config.window
-        context = Context()
-        tokens = Dim(self.tokens, "tokens")
-        outputs = tokens if logits == "all" else 1
-
-        def input_leaf(name: str, *ne: int) -> Tensor:
-            leaf = context.tensor("I32", ne, name=name).mark_input()
-            leaf.storage = Storage.allocate(leaf.nbytes)
-            return leaf
-
-        self.batch = Batch(
-            input_leaf("tokens", tokens),
-            input_leaf("positions", tokens),
-            input_leaf("cells", tokens),
-            input_leaf("ranges", 2, tokens),
-            input_leaf("local_ranges", 2, tokens),
-            input_leaf("outputs", outputs),
-        )
-        for block in range(config.blocks):
-            keys = (config.key_size, options.context, config.key_heads)
-            values = (config.value_size, options.context, config.key_heads)
-            self.batch.caches.append(
-                Cache(
-                    context.tensor(options.cache_type, keys, name=f"keys {block}"),
-                    context.tensor(options.cache_type, values, name=f"values {block}"),
-                )
-            )
-        self.logits = model.architecture.build(
-            config, Weights(context, model.leaves(context), model.rotation), self.batch
-        ).mark_output()
-        self.graph = Graph(context, capacity=NODES_PER_BLOCK * config.blocks + NODES_PER_BLOCK)
-        self.graph.expand(self.logits)
-
-
-class _Runner:
-    """Feeds batches to an executable and reads the logits."""
-
-    def __init__(self, graph: _ModelGraph, executable: Executable) -> None:
-        self.executable = executable
-        self.batch = graph.tokens
-        self._all = isinstance(graph.batch.outputs.ne[0], Dim)
-        self._window = graph.window
-        b = graph.batch
-        self._tokens, self._positions, self._cells, self._outputs = (
-            _numbers(leaf) for leaf in (b.tokens, b.positions, b.cells, b.outputs)
-        )
-        self._ranges, self._local = (_numbers(leaf).reshape(-1, 2) for leaf in (b.ranges, b.local_ranges))
-        storage = graph.logits.storage
-        assert storage is not None
-        self._logits = storage.array.view(np.float32).reshape(-1, int(graph.logits.ne[0]))
-
-    def run(self, ids: Sequence[int], position: int) -> Logits:
-        """Evaluate at most `batch` tokens from `position` on; return a view of the logits' rows."""
-        n = len(ids)
-        self._tokens[:n] = ids
-        positions = np.arange(position, position + n, dtype=np.int32)
-        self._positions[:n] = positions
-        self._cells[:n] = positions
-        self._ranges[:n, 1] = positions + 1
-        self._local[:n, 0] = np.maximum(0, positions + 1 - self._window)
-        self._local[:n, 1] = positions + 1
-        if not self._all:
-            self._outputs[0] = n - 1
-        self.executable.bind(tokens=n)
-        self.executable.run()
-        return self._logits[: n if self._all else 1]
-
-
-def _numbers(leaf: Tensor) -> npt.NDArray[np.int32]:
-    assert leaf.storage is not None
-    return leaf.storage.array.view(np.int32)
+        if self._states is None:
+            spare = None if budget is None else budget - sum(parts.values())
+            self._states = States(graph.batch, spare)
+        self._states.attach(graph.batch)
+        return Runner(graph, Executable(plan, self._threads, library(), self._progress))
