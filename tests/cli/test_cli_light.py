@@ -48,7 +48,7 @@ def test_a_bar_follows_a_download_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(progress, "settings", lambda: read({}))
-    with progress.download_progress() as show:
+    with progress.byte_progress("Fetching the model") as show:
         assert show is not None
         assert terminal.getvalue() == "", "nothing before the first byte"
         show(500_000, 1_000_000)
@@ -61,5 +61,5 @@ def test_a_bar_follows_a_download_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
 def test_no_bar_elsewhere(monkeypatch: pytest.MonkeyPatch, stream: Any, environment: dict[str, str]) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(progress, "settings", lambda: read(environment))
-    with progress.download_progress() as show:
+    with progress.byte_progress("Fetching the model") as show:
         assert show is None

@@ -237,6 +237,12 @@ def test_rows_of_64_can_only_be_mainline(target: Path) -> None:
     assert gguf.open(write(target, file([], rows, bytes(size)))).tensors["b"].type.name == "Q2_0"
 
 
+def test_bytes_after_q2_0_are_ignored_where_the_offsets_tell(target: Path) -> None:
+    rows, size = laid_out([("a", (512, 40), MAINLINE), ("b", (512, 40), MAINLINE)])
+    opened = gguf.open(write(target, file([], rows, bytes(size + 1000))))
+    assert [info.type.name for info in opened.tensors.values()] == ["Q2_0", "Q2_0"]
+
+
 def test_bytes_after_a_single_tensor_of_the_older_layout_are_refused(target: Path) -> None:
     """They would do for Q2_0 as well: the weights must not be read as what they are not."""
     rows, size = laid_out([("a", (512, 40), LEGACY)])

@@ -47,10 +47,16 @@ TEXTS = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(TEXTS, max_size=60), st.binary(max_size=9), st.binary(max_size=30), st.integers(-3, 3))
-def test_any_strings(strings: list[bytes], before: bytes, after: bytes, surplus: int) -> None:
+@given(
+    st.lists(TEXTS, max_size=60),
+    st.binary(max_size=9),
+    st.binary(max_size=30),
+    st.integers(-3, 3),
+    st.sampled_from([5, 254, 255, 256, 699, LONGEST]),
+)
+def test_any_strings(strings: list[bytes], before: bytes, after: bytes, surplus: int, longest: int) -> None:
     data = before + packed(strings) + after
-    assert_same(data, len(before), len(data), max(0, len(strings) + surplus))
+    assert_same(data, len(before), len(data), max(0, len(strings) + surplus), longest)
 
 
 @settings(max_examples=300, deadline=None)

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 ARRAY_ITEMS = 8  # shown of a longer array
 TEXT_CHARACTERS = 100  # shown of a longer text, where a person reads
 
+# What a name or number of a type does not tell.
+VARIANTS = {
+    "Q1_0": "one bit, groups of 128",
+    "Q2_0": "two bits, groups of 64 (the mainline layout of type 42)",
+    "Q2_0_G128": "two bits, groups of 128 (Prism's older layout under the number of Q2_0, told by the file's geometry)",
+    "PQ2_0": "two bits, groups of 128 (Prism, type 142)",
+    "PTQ1_0": "ternary digits in base 3, groups of 128 (Prism, type 143)",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -26,9 +35,9 @@ def execute(args: argparse.Namespace) -> int:
     """Write the description."""
     from .. import gguf
     from ..runtime.pull import resolve
-    from .progress import download_progress
+    from .progress import byte_progress
 
-    with download_progress() as progress:
+    with byte_progress("Fetching the model") as progress:
         path = resolve(args.model, progress)
     with gguf.open(path) as file:
         description = describe(file, args.tensors)
@@ -56,6 +65,10 @@ def describe(file: GGUFFile, tensors: bool) -> dict[str, Any]:
         "tensor_types": types,
         "metadata": {key: _plain(value) for key, value in file.metadata.items()},
     }
+    description["notes"] = [f"{name}: {VARIANTS[name]}" for name in types if name in VARIANTS]
+    if "prism.hadamard.weight_names" in file.metadata:
+        count = len(file.metadata.strings("prism.hadamard.weight_names"))
+        description["notes"].append(f"prism.hadamard: {count} weights are rotated")
     if tensors:
         description["tensors"] = [
             {
@@ -100,6 +113,7 @@ def _print_description(description: Mapping[str, Any]) -> None:
         (name, f"{row['tensors']} tensors, {row['elements']:,} elements, {row['bytes']:,} bytes")
         for name, row in description["tensor_types"].items()
     ]
+    rows += [("note", note) for note in description["notes"]]
     _print_table(rows)
     print()
     _print_table([(key, _short(value)) for key, value in description["metadata"].items()])

@@ -78,9 +78,9 @@ def load_model(args: argparse.Namespace, name: str) -> Model:
     import prism_inference
 
     from ..runtime.pull import resolve
-    from .progress import download_progress
+    from .progress import byte_progress
 
-    with download_progress() as progress:
+    with byte_progress("Fetching the model") as progress:
         path = resolve(name, progress)
     model = prism_inference.load(
         path, threads=args.threads, context=args.context, memory=args.memory, deterministic=args.deterministic

@@ -1,4 +1,4 @@
-"""The progress bar of a download, on stderr; shown only where a person may watch and something is fetched."""
+"""The progress bar of bytes fetched or written, on stderr; shown only where a person may watch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def download_progress() -> Iterator[Progress | None]:
-    """Give a callback for `pull`; the bar appears with its first call."""
+def byte_progress(label: str) -> Iterator[Progress | None]:
+    """Give a callback of bytes done and bytes in all; the bar appears with its first call."""
     if not settings().progress or not sys.stderr.isatty():
         yield None
         return
@@ -26,7 +26,7 @@ def download_progress() -> Iterator[Progress | None]:
 
     def show(done: int, total: int) -> None:
         if not shown:
-            shown.append(_new_bar(total))
+            shown.append(_new_bar(label, total))
         bar, task = shown[0]
         bar.update(task, completed=done)
 
@@ -37,11 +37,11 @@ def download_progress() -> Iterator[Progress | None]:
             bar.stop()
 
 
-def _new_bar(total: int) -> tuple[Bar, TaskID]:
+def _new_bar(label: str, total: int) -> tuple[Bar, TaskID]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     bar.start()
-    return bar, bar.add_task("Fetching the model", total=total)
+    return bar, bar.add_task(label, total=total)

@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Fetch the model unless it is here."""
     from ..runtime.pull import pull
-    from .progress import download_progress
+    from .progress import byte_progress
 
-    with download_progress() as progress:
+    with byte_progress("Fetching the model") as progress:
         path = pull(args.name, progress)
     if args.json:
         print_json({"path": str(path), "bytes": path.stat().st_size})

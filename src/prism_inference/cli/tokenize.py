@@ -33,10 +33,10 @@ def execute(args: argparse.Namespace) -> int:
     import prism_inference
 
     from ..runtime.pull import resolve
-    from .progress import download_progress
+    from .progress import byte_progress
 
     text = read_text(args.text)
-    with download_progress() as progress:
+    with byte_progress("Fetching the model") as progress:
         path = resolve(args.model, progress)
     tokenizer = prism_inference.load_tokenizer(path)
     ids = tokenizer.encode(text, special=args.special, insert=args.insert)
