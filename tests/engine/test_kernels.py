@@ -110,12 +110,12 @@ def copy_cases() -> list[Case]:
                 Case(f"copy {source} {result} permuted", copied, ELEMENTS),
                 Case(f"copy {source} {result}", straight, ELEMENTS),
             ]
-    for result in ("F32", "F16"):
+    for result in ("F32", "F16", "Q8_0", "Q4_0"):
 
         def rows(ctx, rng, result=result):
             index = integers(ctx, rng.permutation(9)[:4])
-            return normal(ctx, rng, 20, 9, 3, kind=result).set_rows(
-                normal(ctx, rng, 20, 3, 4).permute(0, 2, 1, 3), index
+            return normal(ctx, rng, 64, 9, 3, kind=result).set_rows(
+                normal(ctx, rng, 64, 3, 4).permute(0, 2, 1, 3), index
             )
 
         cases.append(Case(f"set_rows {result}", rows, ELEMENTS))
@@ -184,8 +184,10 @@ def rope_cases() -> list[Case]:
 
 def attention_cases() -> list[Case]:
     cases = []
-    for kind in ("F32", "F16"):
+    for kind in ("F32", "F16", "Q8_0", "Q4_0"):
         for d, dv, heads, shared in ((64, 64, 4, 2), (16, 16, 3, 3), (20, 36, 2, 1), (128, 256, 2, 1)):
+            if kind.startswith("Q") and (d % 32 or dv % 32):
+                continue
             for window in (1000, 5):
 
                 def attended(ctx, rng, kind=kind, d=d, dv=dv, heads=heads, shared=shared, window=window):

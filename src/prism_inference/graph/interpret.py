@@ -68,6 +68,13 @@ class Memory:
         shape = tuple(int(extent) for extent in reversed(tensor.ne))
         return as_strided(whole, shape, tuple(reversed(tensor.nb)))
 
+    def blocks(self, tensor: Tensor) -> Array:
+        """Return a writable view of the bytes of a tensor's rows: uint8, the last dimension a whole row."""
+        root, offset = tensor.root()
+        width = tensor.type.size(int(tensor.ne[0]))
+        shape = (*(int(extent) for extent in reversed(tensor.ne[1:])), width)
+        return as_strided(self.raw(root)[offset:], shape, (*reversed(tensor.nb[1:]), 1))
+
     def read(self, tensor: Tensor) -> Array:
         """Return a tensor's values, decoded to float32 where its type is quantized."""
         if tensor.type.name in NUMPY_TYPES:
@@ -136,7 +143,10 @@ def _get_rows(memory: Memory, node: Tensor) -> None:
 
 def _set_rows(memory: Memory, node: Tensor) -> None:
     rows, index, _ = _inputs(memory, node)
-    place = memory.place(node)
+    place = memory.blocks(node) if node.type.block > 1 else memory.place(node)
+    if node.type.block > 1:
+        raw = np.frombuffer(codecs.encode(node.type, np.ascontiguousarray(rows)), np.uint8)
+        rows = raw.reshape(*rows.shape[:3], -1)
     for i3 in range(rows.shape[0]):
         for i2 in range(rows.shape[1]):
             place[i3, i2, index[0, i3 % index.shape[1], i2 % index.shape[2]]] = rows[i3, i2]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 FLOATS = ("F32", "F16", "BF16")
+CACHE_TYPES = ("F16", "F32", "Q8_0", "Q4_0")  # what keys and values may be kept in
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ def set_rows(self: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     """Write `rows` (F32) to this tensor's rows that the I32 index names; the result is a view of this tensor."""
     op = Op.SET_ROWS
     _require(rows.type.name == "F32" and index.type.name == "I32", op, "wrong types", rows, index)
+    _require(self.type.name in CACHE_TYPES, op, "rows cannot be written to this type", self, expected=CACHE_TYPES)
     _require(rows.ne[0] == self.ne[0] and rows.ne[1] == index.ne[0], op, "rows do not fit", self, rows, index)
     _require(rows.ne[2] == self.ne[2] and rows.ne[3] == self.ne[3], op, "batches do not fit", self, rows)
     _require(
@@ -185,8 +187,8 @@ def flash_attn_ext(self: Tensor, keys: Tensor, values: Tensor, ranges: Tensor, s
     """
     op = Op.FLASH_ATTN_EXT
     _require(self.type.name == "F32", op, "wrong type of the queries", self, expected="F32")
-    same = keys.type.name == values.type.name and keys.type.name in ("F32", "F16")
-    _require(same, op, "wrong types of keys and values", keys, values, expected="both F32 or both F16")
+    same = keys.type.name == values.type.name and keys.type.name in CACHE_TYPES
+    _require(same, op, "wrong types of keys and values", keys, values, expected=f"both one of {CACHE_TYPES}")
     _require(keys.ne[0] == self.ne[0], op, "different head sizes", self, keys)
     _require(
         keys.ne[1:3] == values.ne[1:3] and self.ne[2] % keys.ne[2] == 0, op, "heads do not fit", self, keys, values

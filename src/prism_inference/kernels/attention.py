@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..plan.layouts import ATTENTION_KEYS as KEYS
+from .cache import load16_q4_0, load16_q8_0
 from .jit import helper
 from .mathematics import exponential
 from .operands import address, extent, parameter_f32, scratch, stride
@@ -34,8 +35,8 @@ from .simd import (
 _LOWEST = np.float32(-3.0e38)
 
 
-def _attention(load16, load_last, size):
-    """Kernel for one type of the cache: its vector loads, whole and partial, and its bytes per value."""
+def _attention(load16, load_last):
+    """Kernel for one type of the cache: (row, i) → values i … i + 15, and (row, i, count) → the first of them."""
 
     @helper
     def product(q, key, d):
@@ -43,23 +44,23 @@ def _attention(load16, load_last, size):
         total = zeros()
         i = 0
         while i + 16 <= d:
-            total = fma(load_f32x16(q + 4 * i), load16(key + size * i), total)
+            total = fma(load_f32x16(q + 4 * i), load16(key, i), total)
             i += 16
         if i < d:
-            total = fma(load_first(q + 4 * i, d - i), load_last(key + size * i, d - i), total)
+            total = fma(load_first(q + 4 * i, d - i), load_last(key, i, d - i), total)
         return sum_lanes(total)
 
     @helper
-    def accumulate(total, weights, value, step, count, d, factor):
-        """total = total·factor + Σ weight[j]·value[j] over `count` cells."""
-        for i in range(0, d, 16):
+    def accumulate(total, weights, value, step, count, start, d, factor):
+        """total = total·factor + Σ weight[j]·value[j] over `count` cells, for the values from `start` on."""
+        for i in range(start, d, 16):
             lanes = load_first(total + 4 * i, d - i) * factor
             for j in range(count):
-                lanes = fma(splat(load_f32(weights + 4 * j)), load_last(value + step * j + size * i, d - i), lanes)
+                lanes = fma(splat(load_f32(weights + 4 * j)), load_last(value + step * j, i, d - i), lanes)
             store_first(total + 4 * i, lanes, d - i)
 
     @helper
-    def accumulate4(total, weights, value, step, count, factor):
+    def accumulate4(total, weights, value, step, count, start, factor):
         """The same for 64 values whose sums stay in registers."""
         a = load_f32x16(total) * factor
         b = load_f32x16(total + 64) * factor
@@ -68,10 +69,10 @@ def _attention(load16, load_last, size):
         for j in range(count):
             weight = splat(load_f32(weights + 4 * j))
             v = value + step * j
-            a = fma(weight, load16(v), a)
-            b = fma(weight, load16(v + 16 * size), b)
-            c = fma(weight, load16(v + 32 * size), c)
-            d = fma(weight, load16(v + 48 * size), d)
+            a = fma(weight, load16(v, start), a)
+            b = fma(weight, load16(v, start + 16), b)
+            c = fma(weight, load16(v, start + 32), c)
+            d = fma(weight, load16(v, start + 48), d)
         store_f32x16(total, a)
         store_f32x16(total + 64, b)
         store_f32x16(total + 128, c)
@@ -99,10 +100,10 @@ def _attention(load16, load_last, size):
             best = top
             i = 0
             while i + 64 <= dv:
-                accumulate4(sums + 4 * i, scores, value + step_v * cell + size * i, step_v, count, factor)
+                accumulate4(sums + 4 * i, scores, value + step_v * cell, step_v, count, i, factor)
                 i += 64
             if i < dv:
-                accumulate(sums + 4 * i, scores, value + step_v * cell + size * i, step_v, count, dv - i, factor)
+                accumulate(sums, scores, value + step_v * cell, step_v, count, i, dv, factor)
             cell += count
         total = sum_lanes(norm)
         inverse = splat(np.float32(1) / total) if total > np.float32(0) else zeros()
@@ -139,7 +140,39 @@ def _attention(load16, load_last, size):
     return kernel
 
 
+@helper
+def _f32(row, i):
+    return load_f32x16(row + 4 * i)
+
+
+@helper
+def _f32_first(row, i, count):
+    return load_first(row + 4 * i, count)
+
+
+@helper
+def _f16(row, i):
+    return load_f16x16(row + 2 * i)
+
+
+@helper
+def _f16_first(row, i, count):
+    return load_first_f16(row + 2 * i, count)
+
+
+def _whole(load16):
+    """Rows of whole blocks have no partial vectors."""
+
+    @helper
+    def load(row, i, count):
+        return load16(row, i)
+
+    return load
+
+
 KERNELS = {
-    "f32": _attention(load_f32x16, load_first, 4),
-    "f16": _attention(load_f16x16, load_first_f16, 2),
+    "f32": _attention(_f32, _f32_first),
+    "f16": _attention(_f16, _f16_first),
+    "q8_0": _attention(load16_q8_0, _whole(load16_q8_0)),
+    "q4_0": _attention(load16_q4_0, _whole(load16_q4_0)),
 }

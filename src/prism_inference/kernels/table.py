@@ -16,6 +16,7 @@ from .target import Target
 MODULES = (
     "activations",
     "attention",
+    "cache",
     "copies",
     "elementwise",
     "executor",

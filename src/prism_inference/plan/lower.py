@@ -218,6 +218,9 @@ def _get_rows(low: Lowering, node: Tensor) -> None:
 
 def _set_rows(low: Lowering, node: Tensor) -> None:
     rows, index = _source(node, 0), _source(node, 1)
+    if node.type.block > 1:
+        low.emit(f"cache.set_rows.{node.type.name.lower()}", low.operand(node), low.dense(rows), low.operand(index))
+        return
     kernel = f"copies.set_rows.f32.{node.type.name.lower()}"
     low.emit(kernel, low.operand(node), low.operand(rows), low.operand(index))
 

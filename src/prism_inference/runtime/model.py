@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import gguf
 from ..engine.team import default_threads, team
 from ..errors import ParameterError, UnsupportedError
+from ..graph.operations import CACHE_TYPES
 from ..limits import GIB, IDLE_SESSIONS, KIB, MAX_THREADS, MIB
 from .progress import kernel_progress
 from .runner import SessionOptions
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from .generation import Generation, GenerationStream
 
 _UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-CACHE_TYPES = ("F16", "F32")
 
 
 def load(
@@ -48,7 +46,9 @@ def load(
         memory: most bytes for weights, cache and activations, as a number or as text like `2GiB`; default: no bound.
         deterministic: ask for the same logits whatever the batch and the number of threads; every kernel here already
             gives them, so this changes nothing yet.
-        cache_type: tensor type of the keys and values that a session keeps: `F16`, or `F32` at twice the memory.
+        cache_type: tensor type of the keys and values that a session keeps: `F16`, `F32`, or `Q8_0` and `Q4_0` in
+        about a half
+            and a quarter of the memory of F16.
 
     Raises:
         FormatError, ModelError, UnsupportedError: the file is not a model that this package runs.

@@ -40,6 +40,17 @@ def round_even(builder: Any, a: Any) -> Any:
     return builder.sub(shifted, lanes_of(I32x16, 0x4B400000))
 
 
+@operation("truncate", I32x16, (F32x16,), lambda a: np.trunc(a).astype(np.int32))
+def truncate(builder: Any, a: Any) -> Any:
+    """Towards zero, for magnitudes below 2^31."""
+    return builder.fptosi(a, I32x16.llvm)
+
+
+@operation("widen_bytes", I32x16, (I8x16,), lambda a: a.astype(np.int32))
+def widen_bytes(builder: Any, a: Any) -> Any:
+    return builder.sext(a, I32x16.llvm)
+
+
 @operation("power_of_two", F32x16, (I32x16,), lambda n: np.ldexp(np.float32(1), n).astype(np.float32))
 def power_of_two(builder: Any, n: Any) -> Any:
     """2^n for n in -126 … 127."""
@@ -76,7 +87,7 @@ def _byte_splat(lanes: int, vector: Vector) -> Any:
     return fill
 
 
-splat_i8x32, splat_i8x64 = _byte_splat(32, I8x32), _byte_splat(64, I8x64)
+splat_i8x16, splat_i8x32, splat_i8x64 = (_byte_splat(v.lanes, v) for v in (I8x16, I8x32, I8x64))
 
 
 def _join(name: str, part: Vector, whole: Vector) -> Any:
