@@ -58,7 +58,7 @@ def elementwise_cases() -> list[Case]:
     ]
     cases = []
     for a, b in shapes:
-        for op in ("add", "mul"):
+        for op in ("add", "mul", "div"):
             cases.append(
                 Case(
                     f"{op} {a} {b}",
@@ -262,7 +262,34 @@ def recurrent_cases() -> list[Case]:
     return cases
 
 
+def expert_cases() -> list[Case]:
+    cases = []
+    for ne in ((7,), (64, 3), (100, 2, 2)):
+        cases += [
+            Case(f"soft_max {ne}", lambda ctx, rng, ne=ne: normal(ctx, rng, *ne, scale=4).soft_max(), FUNCTIONS),
+            Case(f"sum_rows {ne}", lambda ctx, rng, ne=ne: normal(ctx, rng, *ne).sum_rows(), ELEMENTS),
+        ]
+    for ne, count in (((7,), 7), ((64, 3), 8), ((100, 2, 2), 1)):
+
+        def largest(ctx, rng, ne=ne, count=count):
+            return ctx.tensor("F32", ne).set(rng.integers(-9, 9, tuple(reversed(ne)))).top_k(count)
+
+        cases.append(Case(f"top_k {ne} {count}", largest, Tolerance(0.0, "indices")))
+    for kind in (*QUANTIZED_TYPES, "F32", "F16", "BF16"):
+        k = max(64, tensor_type(kind).block)
+        for shared, tokens in ((True, 1), (False, 5)):
+
+            def picked(ctx, rng, kind=kind, k=k, shared=shared, tokens=tokens):
+                x = normal(ctx, rng, k, 1 if shared else 3, tokens)
+                index = integers(ctx, np.stack([rng.permutation(6)[:3] for _ in range(tokens)]))
+                return weights(ctx, rng, kind, k, 9, 6).mul_mat_id(x, index)
+
+            cases.append(Case(f"mul_mat_id {kind} shared {shared}", picked, QUANTIZED))
+    return cases
+
+
 CASES = [
+    *expert_cases(),
     *unary_cases(),
     *recurrent_cases(),
     *hadamard_cases(),

@@ -108,6 +108,26 @@ def _mul(memory: Memory, node: Tensor) -> None:
     memory.write(node, a * _repeated(b, a))
 
 
+def _div(memory: Memory, node: Tensor) -> None:
+    a, b = _inputs(memory, node)
+    memory.write(node, a.astype(np.float64) / _repeated(b, a))
+
+
+def _soft_max(memory: Memory, node: Tensor) -> None:
+    a = _inputs(memory, node)[0].astype(np.float64)
+    weights = np.exp(a - a.max(-1, keepdims=True))
+    memory.write(node, weights / weights.sum(-1, keepdims=True))
+
+
+def _sum_rows(memory: Memory, node: Tensor) -> None:
+    memory.write(node, _inputs(memory, node)[0].sum(-1, dtype=np.float64, keepdims=True))
+
+
+def _top_k(memory: Memory, node: Tensor) -> None:
+    order = np.argsort(-_inputs(memory, node)[0], axis=-1, kind="stable")
+    memory.write(node, order[..., : int(node.ne[0])])
+
+
 def _scale(memory: Memory, node: Tensor) -> None:
     factor, offset = node.params
     memory.write(node, _inputs(memory, node)[0] * np.float64(factor) + offset)
@@ -160,13 +180,27 @@ def _copy(memory: Memory, node: Tensor) -> None:
 
 def _mul_mat(memory: Memory, node: Tensor) -> None:
     w, x = _inputs(memory, node)
+    x = _activations(node, x)
+    w = w.repeat(x.shape[1] // w.shape[1], 1).repeat(x.shape[0] // w.shape[0], 0)
+    memory.write(node, np.einsum("abmk,abnk->abnm", w.astype(np.float64), x.astype(np.float64), optimize=True))
+
+
+def _mul_mat_id(memory: Memory, node: Tensor) -> None:
+    w, x, index = _inputs(memory, node)
+    x = _activations(node, x)[0].astype(np.float64)
+    index = index[0, 0]
+    x = np.broadcast_to(x, (*index.shape, x.shape[-1]))
+    memory.write(node, np.einsum("tsmk,tsk->tsm", w[0].astype(np.float64)[index], x)[None])
+
+
+def _activations(node: Tensor, x: Array) -> Array:
+    """Round the activations of a product if its weights are quantized."""
     source = node.sources[0]
     assert source is not None
     if source.type.block > 1:
         flat = round_activations(np.ascontiguousarray(x).reshape(-1, x.shape[-1]))
-        x = flat.reshape(x.shape)
-    w = w.repeat(x.shape[1] // w.shape[1], 1).repeat(x.shape[0] // w.shape[0], 0)
-    memory.write(node, np.einsum("abmk,abnk->abnm", w.astype(np.float64), x.astype(np.float64), optimize=True))
+        return np.asarray(flat.reshape(x.shape))
+    return x
 
 
 def _rope(memory: Memory, node: Tensor) -> None:
@@ -283,6 +317,11 @@ RULES: dict[Op, Callable[[Memory, Tensor], None]] = {
     Op.CPY: _copy,
     Op.CONT: _copy,
     Op.MUL_MAT: _mul_mat,
+    Op.MUL_MAT_ID: _mul_mat_id,
+    Op.DIV: _div,
+    Op.SOFT_MAX: _soft_max,
+    Op.SUM_ROWS: _sum_rows,
+    Op.TOP_K: _top_k,
     Op.ROPE: _rope,
     Op.FLASH_ATTN_EXT: _attention,
     Op.HADAMARD: _hadamard,

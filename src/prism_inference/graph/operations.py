@@ -67,6 +67,11 @@ def mul(self: Tensor, other: Tensor) -> Tensor:
     return _elements(self, Op.MUL, other)
 
 
+def div(self: Tensor, other: Tensor) -> Tensor:
+    """self / other element by element, `other` repeated to this shape."""
+    return _elements(self, Op.DIV, other)
+
+
 def _elements(self: Tensor, op: Op, other: Tensor) -> Tensor:
     _require(self.type.name == other.type.name == "F32", op, "wrong types", self, other, expected="F32")
     _require(_repeats(other, self), op, "cannot repeat the second to the first", self, other)
@@ -125,6 +130,25 @@ def rms_norm(self: Tensor, eps: float) -> Tensor:
     return self.context.node(Op.RMS_NORM, self.type, self.ne, [self], (eps,))
 
 
+def soft_max(self: Tensor) -> Tensor:
+    """e^x / Σ e^x of each row."""
+    _require(self.type.name == "F32", Op.SOFT_MAX, "wrong type", self, expected="F32")
+    return self.context.node(Op.SOFT_MAX, self.type, self.ne, [self])
+
+
+def sum_rows(self: Tensor) -> Tensor:
+    """The sum of each row: [N, …] → [1, …]."""
+    _require(self.type.name == "F32", Op.SUM_ROWS, "wrong type", self, expected="F32")
+    return self.context.node(Op.SUM_ROWS, self.type, (1, *self.ne[1:]), [self])
+
+
+def top_k(self: Tensor, count: int) -> Tensor:
+    """Indices (I32) of the `count` largest of each row, the largest first, the lower index of equals first."""
+    _require(self.type.name == "F32", Op.TOP_K, "wrong type", self, expected="F32")
+    _require(1 <= count <= self.ne[0], Op.TOP_K, f"cannot take {count} of a row", self)
+    return self.context.node(Op.TOP_K, tensor_type("I32"), (count, *self.ne[1:]), [self])
+
+
 def get_rows(self: Tensor, index: Tensor) -> Tensor:
     """Rows of this table picked by an I32 tensor and decoded to F32: [K, R, …], [N, …] → [K, N, …]."""
     _require(index.type.name == "I32", Op.GET_ROWS, "wrong index type", index, expected="I32")
@@ -165,6 +189,16 @@ def mul_mat(self: Tensor, other: Tensor) -> Tensor:
     _require(fits, op, "cannot repeat the first over the second's batches", self, other)
     ne = (self.ne[1], other.ne[1], other.ne[2], other.ne[3])
     return self.context.node(op, other.type, ne, [self, other])
+
+
+def mul_mat_id(self: Tensor, other: Tensor, index: Tensor) -> Tensor:
+    """Products with picked experts: weights [K, M, E], other [K, used or 1, tokens], index I32 [used, tokens] →
+    [M, used, tokens]."""
+    op = Op.MUL_MAT_ID
+    _require(other.type.name == "F32" and index.type.name == "I32", op, "wrong types", other, index)
+    fits = self.ne[0] == other.ne[0] and self.ne[3] == other.ne[3] == 1 and index.ne[1] == other.ne[2]
+    _require(fits and other.ne[1] in (1, index.ne[0]), op, "shapes do not fit", self, other, index)
+    return self.context.node(op, other.type, (self.ne[1], index.ne[0], index.ne[1]), [self, other, index])
 
 
 def rope(self: Tensor, positions: Tensor, parameters: RopeParameters, factors: Tensor | None = None) -> Tensor:

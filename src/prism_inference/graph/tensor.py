@@ -115,6 +115,11 @@ class Tensor:
     rope = operations.rope
     flash_attn_ext = operations.flash_attn_ext
     hadamard = operations.hadamard
+    div = operations.div
+    soft_max = operations.soft_max
+    sum_rows = operations.sum_rows
+    top_k = operations.top_k
+    mul_mat_id = operations.mul_mat_id
     sigmoid = operations.sigmoid
     silu = operations.silu
     softplus = operations.softplus

@@ -39,6 +39,11 @@ def _multiplied(a, b):
     return a * b
 
 
+@helper
+def _divided(a, b):
+    return a / b
+
+
 def _binary(combine):
     """Kernel y = combine(a, b), float32, b repeated to a's shape."""
 
@@ -57,6 +62,10 @@ def _binary(combine):
                 if i < n:
                     value = combine(load_first(a + 4 * i, n - i), load_first(b + 4 * i, n - i))
                     store_first(y + 4 * i, value, n - i)
+            elif nb == 1 and sa == 4 and sy == 4:
+                same = splat(load_f32(b))
+                for i in range(0, n, 16):
+                    store_first(y + 4 * i, combine(load_first(a + 4 * i, n - i), same), n - i)
             else:
                 for i in range(n):
                     store_f32(y + sy * i, combine(load_f32(a + sa * i), load_f32(b + sb * (i % nb))))
@@ -115,6 +124,7 @@ def _gate(activation):
 KERNELS = {
     "add": _binary(_added),
     "mul": _binary(_multiplied),
+    "div": _binary(_divided),
     "scale": _scale,
     "sigmoid": _unary(sigmoid),
     "silu": _unary(silu),

@@ -39,7 +39,7 @@ PREFETCH_AHEAD = 4096  # bytes: without it a row stream from memory gets a third
 
 
 def _quantized(packing, dot):
-    """Kernel for one packing and one byte product."""
+    """Products of one packing by one byte product: (row, x, k) → sum, and the same for four rows of x a step apart."""
     unpack, minima, per_block = packing.unpack, packing.minima, packing.block
 
     @helper
@@ -56,18 +56,18 @@ def _quantized(packing, dot):
         return total
 
     @helper
-    def one(row, x, chunks, blocks):
+    def one(row, x, k):
         total = zeros()
-        for c in range(chunks):
-            codes, scale, minimum = unpack(row, c, blocks)
+        for c in range((k + 63) // 64):
+            codes, scale, minimum = unpack(row, c, k // per_block)
             total = add(total, x + CHUNK_BYTES * c, start(codes), codes, scale, minimum)
         return sum_lanes(total)
 
     @helper
-    def four(row, x, step, chunks, blocks):
+    def four(row, x, step, k):
         t0, t1, t2, t3 = zeros(), zeros(), zeros(), zeros()
-        for c in range(chunks):
-            codes, scale, minimum = unpack(row, c, blocks)
+        for c in range((k + 63) // 64):
+            codes, scale, minimum = unpack(row, c, k // per_block)
             first = start(codes)
             chunk = x + CHUNK_BYTES * c
             t0 = add(t0, chunk, first, codes, scale, minimum)
@@ -76,33 +76,7 @@ def _quantized(packing, dot):
             t3 = add(t3, chunk + 3 * step, first, codes, scale, minimum)
         return sum_lanes(t0), sum_lanes(t1), sum_lanes(t2), sum_lanes(t3)
 
-    def kernel(desc, ith, nth):
-        k, n = extent(desc, 1, 0), extent(desc, 0, 1)
-        chunks, blocks = (k + 63) // 64, k // per_block
-        step_w, step_x, step_y = stride(desc, 1, 1), stride(desc, 2, 1), stride(desc, 0, 1)
-        first, last = share(extent(desc, 0, 0), ith, nth)
-        for batch in range(extent(desc, 0, 2) * extent(desc, 0, 3)):
-            w, x, y = batch_addresses(desc, batch)
-            for block in range(0, n, TOKEN_BLOCK):
-                end = min(n, block + TOKEN_BLOCK)
-                for row in range(first, last):
-                    weights = w + step_w * row
-                    for ahead in range(0, step_w, 64):
-                        prefetch(weights + PREFETCH_AHEAD + ahead)
-                    t = block
-                    while t + 4 <= end:
-                        r0, r1, r2, r3 = four(weights, x + step_x * t, step_x, chunks, blocks)
-                        place = y + step_y * t + 4 * row
-                        store_f32(place, r0)
-                        store_f32(place + step_y, r1)
-                        store_f32(place + 2 * step_y, r2)
-                        store_f32(place + 3 * step_y, r3)
-                        t += 4
-                    while t < end:
-                        store_f32(y + step_y * t + 4 * row, one(weights, x + step_x * t, chunks, blocks))
-                        t += 1
-
-    return kernel
+    return one, four
 
 
 @helper
@@ -117,7 +91,7 @@ def batch_addresses(desc, batch):
 
 
 def _float(load16, load_last, size):
-    """Kernel for float weights of `size` bytes; `load_last(address, count)` loads a partial vector."""
+    """The same for float weights of `size` bytes; `load_last(address, count)` loads a partial vector."""
 
     @helper
     def one(w, x, k):
@@ -151,6 +125,12 @@ def _float(load16, load_last, size):
             t3 = fma(weights, load_first(a + 3 * step, n), t3)
         return sum_lanes(t0), sum_lanes(t1), sum_lanes(t2), sum_lanes(t3)
 
+    return one, four
+
+
+def _matrix(one, four):
+    """Kernel for one pair of products: four tokens at a time while the row is at hand."""
+
     def kernel(desc, ith, nth):
         k, n = extent(desc, 1, 0), extent(desc, 0, 1)
         step_w, step_x, step_y = stride(desc, 1, 1), stride(desc, 2, 1), stride(desc, 0, 1)
@@ -161,6 +141,8 @@ def _float(load16, load_last, size):
                 end = min(n, block + TOKEN_BLOCK)
                 for row in range(first, last):
                     weights = w + step_w * row
+                    for ahead in range(0, step_w, 64):
+                        prefetch(weights + PREFETCH_AHEAD + ahead)
                     t = block
                     while t + 4 <= end:
                         r0, r1, r2, r3 = four(weights, x + step_x * t, step_x, k)
@@ -177,10 +159,12 @@ def _float(load16, load_last, size):
     return kernel
 
 
-KERNELS = {
+# kernel name -> (product with one row of activations, with four)
+PRODUCTS = {
     f"{name}@{isa}": _quantized(packing, dot) for name, packing in PACKINGS.items() for isa, dot in DOTS.items()
 } | {
     "f32": _float(load_f32x16, load_first, 4),
     "f16": _float(load_f16x16, load_first_f16, 2),
     "bf16": _float(load_bf16x16, load_first_bf16, 2),
 }
+KERNELS = {name: _matrix(*pair) for name, pair in PRODUCTS.items()}

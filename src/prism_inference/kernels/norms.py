@@ -1,4 +1,4 @@
-"""Root-mean-square normalization of rows, with or without a weight. Rows are shared among the threads."""
+"""What concerns whole rows: root-mean-square norm with or without a weight, soft-max, sum. Threads share the rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,20 @@ import numpy as np
 
 from .elementwise import broadcast_row
 from .jit import helper
+from .mathematics import exponential
 from .operands import extent, parameter_f32, row_address, rows, share
-from .simd import load_first, splat, square_root, store_first, sum_wide, widen, zeros_f64
+from .simd import (
+    load_f32,
+    load_first,
+    splat,
+    square_root,
+    store_f32,
+    store_first,
+    sum_lanes,
+    sum_wide,
+    widen,
+    zeros_f64,
+)
 
 
 @helper
@@ -46,4 +58,40 @@ def _rms_norm_mul(desc, ith, nth):
             store_first(y + 4 * i, value, n - i)
 
 
-KERNELS = {"rms_norm": _rms_norm, "rms_norm_mul": _rms_norm_mul}
+def _soft_max(desc, ith, nth):
+    """y = e^(a - max) / Σ e^(a - max) of each row."""
+    n = extent(desc, 0, 0)
+    first, last = share(rows(desc, 0), ith, nth)
+    for row in range(first, last):
+        y, a = row_address(desc, 0, row), row_address(desc, 1, row)
+        top = load_f32(a)
+        for i in range(n):
+            top = max(top, load_f32(a + 4 * i))
+        total = np.float32(0)
+        for i in range(0, n, 16):
+            value = exponential(load_first(a + 4 * i, n - i) - splat(top))
+            store_first(y + 4 * i, value, n - i)
+            total += sum_lanes(load_first(y + 4 * i, n - i))
+        factor = splat(np.float32(1) / total)
+        for i in range(0, n, 16):
+            store_first(y + 4 * i, load_first(y + 4 * i, n - i) * factor, n - i)
+
+
+def _sum_rows(desc, ith, nth):
+    """y = the sum of each row, in float64."""
+    n = extent(desc, 1, 0)
+    first, last = share(rows(desc, 1), ith, nth)
+    for row in range(first, last):
+        a = row_address(desc, 1, row)
+        total = zeros_f64()
+        for i in range(0, n, 16):
+            total = total + widen(load_first(a + 4 * i, n - i))
+        store_f32(row_address(desc, 0, row), np.float32(sum_wide(total)))
+
+
+KERNELS = {
+    "rms_norm": _rms_norm,
+    "rms_norm_mul": _rms_norm_mul,
+    "soft_max": _soft_max,
+    "sum_rows": _sum_rows,
+}

@@ -20,6 +20,7 @@ MODULES = (
     "copies",
     "elementwise",
     "executor",
+    "experts",
     "hadamard",
     "matmul",
     "norms",

@@ -158,7 +158,12 @@ class Lowering:
                 if source is None or source.index not in found:
                     continue
                 weights = node.sources[0]
-                rounding = node.op is Op.MUL_MAT and number == 1 and weights is not None and weights.type.block > 1
+                rounding = (
+                    node.op in (Op.MUL_MAT, Op.MUL_MAT_ID)
+                    and number == 1
+                    and weights is not None
+                    and weights.type.block > 1
+                )
                 if not rounding:
                     found.discard(source.index)
         return found
@@ -175,6 +180,19 @@ def _source(node: Tensor, number: int) -> Tensor:
 
 def _add(low: Lowering, node: Tensor) -> None:
     low.emit("elementwise.add", low.operand(node), low.operand(_source(node, 0)), low.operand(_source(node, 1)))
+
+
+def _div(low: Lowering, node: Tensor) -> None:
+    low.emit("elementwise.div", low.operand(node), low.operand(_source(node, 0)), low.operand(_source(node, 1)))
+
+
+def _row_kernel(kernel: str) -> Callable[[Lowering, Tensor], None]:
+    """Rule of an operation on dense rows without parameters."""
+
+    def rule(low: Lowering, node: Tensor) -> None:
+        low.emit(kernel, low.operand(node), low.dense(_source(node, 0)))
+
+    return rule
 
 
 def _mul(low: Lowering, node: Tensor) -> None:
@@ -231,15 +249,20 @@ def _copy(low: Lowering, node: Tensor) -> None:
     low.emit(kernel, low.operand(node), low.operand(source))
 
 
-def _mul_mat(low: Lowering, node: Tensor) -> None:
-    weights, x = _source(node, 0), _source(node, 1)
-    kind = _kernel_type(weights, node)
-    if weights.type.name in FLOATS:
+def _product(family: str) -> Callable[[Lowering, Tensor], None]:
+    """Rule of a product: weights, activations (rounded for quantized weights), and what else the operation reads."""
+
+    def rule(low: Lowering, node: Tensor) -> None:
+        weights, x, *rest = (source for source in node.sources if source is not None)
+        kind = _kernel_type(weights, node)
         if weights.nb[0] != weights.type.nbytes:
             raise GraphError("rows of the first source have gaps", where=repr(node), found=weights.nb)
-        low.emit(f"matmul.{kind}", low.operand(node), low.operand(weights), low.dense(x))
-        return
-    low.emit(f"matmul.{kind}@{low.isa}", low.operand(node), low.operand(weights), low.activations(x))
+        quantized = weights.type.name in QUANTIZED
+        kernel = f"{family}.{kind}@{low.isa}" if quantized else f"{family}.{kind}"
+        activations = low.activations(x) if quantized else low.dense(x)
+        low.emit(kernel, low.operand(node), low.operand(weights), activations, *map(low.operand, rest))
+
+    return rule
 
 
 def _hadamard(low: Lowering, node: Tensor) -> None:
@@ -310,7 +333,12 @@ RULES: dict[Op, Callable[[Lowering, Tensor], None]] = {
     Op.SET_ROWS: _set_rows,
     Op.CPY: _copy,
     Op.CONT: _copy,
-    Op.MUL_MAT: _mul_mat,
+    Op.MUL_MAT: _product("matmul"),
+    Op.MUL_MAT_ID: _product("experts"),
+    Op.DIV: _div,
+    Op.SOFT_MAX: _row_kernel("norms.soft_max"),
+    Op.SUM_ROWS: _row_kernel("norms.sum_rows"),
+    Op.TOP_K: _row_kernel("experts.top_k"),
     Op.ROPE: _rope,
     Op.FLASH_ATTN_EXT: _attention,
     Op.HADAMARD: _hadamard,

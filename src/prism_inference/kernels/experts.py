@@ -1,0 +1,59 @@
+"""Mixtures of experts: the largest of a row, and products with the weights that an index picks.
+
+Names of the products are those of `matmul`, whose inner loops they share.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .matmul import PRODUCTS
+from .operands import address, extent, row_address, rows, share, stride
+from .simd import load_f32, load_i32, store_f32, store_i32
+
+_LOWEST = np.float32(-3.4028235e38)
+
+
+def _product(one, _four):
+    """Kernel y[:, s, t] = W[:, :, index[s, t]]ᵀ·x[:, s, t]; operands 0 y [M, used, tokens], 1 W [K, M, experts],
+    2 x [K, used or 1, tokens], 3 index (int32 [used, tokens]). Experts come one after another, so that each one's rows
+    are read once for all tokens that chose it."""
+
+    def kernel(desc, ith, nth):
+        k, experts = extent(desc, 1, 0), extent(desc, 1, 2)
+        used, tokens = extent(desc, 0, 1), extent(desc, 0, 2)
+        step_w = stride(desc, 1, 1)
+        first, last = share(extent(desc, 0, 0), ith, nth)
+        for expert in range(experts):
+            w = address(desc, 1) + stride(desc, 1, 2) * expert
+            for t in range(tokens):
+                for s in range(used):
+                    if load_i32(address(desc, 3) + 4 * s + stride(desc, 3, 1) * t) == expert:
+                        x = address(desc, 2) + stride(desc, 2, 1) * (s % extent(desc, 2, 1)) + stride(desc, 2, 2) * t
+                        y = address(desc, 0) + stride(desc, 0, 1) * s + stride(desc, 0, 2) * t
+                        for row in range(first, last):
+                            store_f32(y + 4 * row, one(w + step_w * row, x, k))
+
+    return kernel
+
+
+def _top_k(desc, ith, nth):
+    """Indices of the largest values of each row, the largest first, the lower index of equals first."""
+    n, count = extent(desc, 1, 0), extent(desc, 0, 0)
+    first, last = share(rows(desc, 1), ith, nth)
+    for row in range(first, last):
+        y, a = row_address(desc, 0, row), row_address(desc, 1, row)
+        bound, taken = np.float32(np.inf), -1
+        for rank in range(count):
+            best, place = _LOWEST, 0
+            for i in range(n):
+                value = load_f32(a + 4 * i)
+                # What comes after the last one taken: smaller, or equal with a higher index.
+                after = value < bound or (value == bound and i > taken)
+                if after and value > best:
+                    best, place = value, i
+            store_i32(y + 4 * rank, place)
+            bound, taken = best, place
+
+
+KERNELS = {name: _product(*pair) for name, pair in PRODUCTS.items()} | {"top_k": _top_k}
