@@ -29,6 +29,8 @@ class Shape:
     window: int = 0
     pattern: int = 6
     tied: bool = True
+    experts: int = 0
+    used: int = 0
 
 
 def weight_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
@@ -52,18 +54,24 @@ def weight_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
             "ffn_up": (s.feed_forward, s.width),
             "ffn_down": (s.width, s.feed_forward),
         }
-        if s.architecture in ("qwen3", "gemma3"):
+        if s.experts:
+            for name in ("ffn_gate", "ffn_up", "ffn_down"):
+                block[f"{name}_exps"] = (s.experts, *block.pop(name))
+            block["ffn_gate_inp"] = (s.experts, s.width)
+        if s.architecture in ("qwen3", "qwen3moe", "gemma3"):
             block |= {"attn_q_norm": (s.head,), "attn_k_norm": (s.head,)}
         if s.architecture == "gemma3":
             block |= {"post_attention_norm": (s.width,), "post_ffw_norm": (s.width,)}
         shapes |= {f"blk.{b}.{name}.weight": shape for name, shape in block.items()}
+        if s.architecture == "qwen2":
+            shapes |= {f"blk.{b}.attn_{name}.bias": (size,) for name, size in (("q", q), ("k", kv), ("v", kv))}
     return shapes
 
 
 def random_weights(s: Shape, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Weights of a size that keeps activations near one."""
     return {
-        name: (rng.standard_normal(shape) / (np.sqrt(shape[-1]) if len(shape) == 2 else 4) + (len(shape) == 1)).astype(
+        name: (rng.standard_normal(shape) / (np.sqrt(shape[-1]) if len(shape) > 1 else 4) + (len(shape) == 1)).astype(
             np.float32
         )
         for name, shape in weight_shapes(s).items()
@@ -97,6 +105,20 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def feed(gate: np.ndarray, up: np.ndarray, down: np.ndarray, f: np.ndarray, act=silu) -> np.ndarray:
+    return down @ (act(gate @ f) * (up @ f))
+
+
+def mixed(s: Shape, p: dict[str, np.ndarray], f: np.ndarray) -> np.ndarray:
+    """The likeliest experts, their chances made to sum to one."""
+    scores = p["ffn_gate_inp"] @ f
+    chances = np.exp(scores - scores.max())
+    chances /= chances.sum()
+    best = sorted(range(s.experts), key=lambda e: -chances[e])[: s.used]
+    parts = [chances[e] * feed(p["ffn_gate_exps"][e], p["ffn_up_exps"][e], p["ffn_down_exps"][e], f) for e in best]
+    return sum(parts) / sum(chances[e] for e in best)
+
+
 def forward(s: Shape, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
     """Logits [len(ids), vocabulary], float64."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
@@ -107,11 +129,12 @@ def forward(s: Shape, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndar
     for position, token in enumerate(ids):
         x = w["token_embd.weight"][token] * (np.sqrt(s.width) if gemma else 1.0)
         for b in range(s.blocks):
-            p = {name.split(".")[2]: value for name, value in w.items() if name.startswith(f"blk.{b}.")}
+            mine = {name.split(".", 2)[2]: value for name, value in w.items() if name.startswith(f"blk.{b}.")}
+            p = {name.removesuffix(".weight"): value for name, value in mine.items()}
             local = gemma and (b + 1) % s.pattern != 0
             base = 10_000.0 if local else s.base
             h = rms(x, p["attn_norm"], s.eps)
-            q, k, v = ((p[f"attn_{name}"] @ h).reshape(-1, s.head) for name in "qkv")
+            q, k, v = ((p[f"attn_{name}"] @ h + p.get(f"attn_{name}.bias", 0.0)).reshape(-1, s.head) for name in "qkv")
             if "attn_q_norm" in p:
                 q, k = rms(q, p["attn_q_norm"], s.eps), rms(k, p["attn_k_norm"], s.eps)
             keys[b].append(rotate(k, position, base, s.architecture == "llama"))
@@ -129,7 +152,11 @@ def forward(s: Shape, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndar
             h = p["attn_output"] @ np.concatenate(heads)
             x = x + (rms(h, p["post_attention_norm"], s.eps) if gemma else h)
             f = rms(x, p["ffn_norm"], s.eps)
-            h = p["ffn_down"] @ ((gelu if gemma else silu)(p["ffn_gate"] @ f) * (p["ffn_up"] @ f))
+            h = (
+                mixed(s, p, f)
+                if s.experts
+                else feed(p["ffn_gate"], p["ffn_up"], p["ffn_down"], f, gelu if gemma else silu)
+            )
             x = x + (rms(h, p["post_ffw_norm"], s.eps) if gemma else h)
         head = w["token_embd.weight"] if s.tied else w["output.weight"]
         out.append(head @ rms(x, w["output_norm.weight"], s.eps))

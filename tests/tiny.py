@@ -29,6 +29,8 @@ def write_model(path: Path, s: Shape, weights: dict[str, np.ndarray], kind: str 
         "attention.layer_norm_rms_epsilon": s.eps,
         "rope.freq_base": s.base,
         **({"attention.sliding_window": s.window} if s.window else {}),
+        **({"expert_count": s.experts, "expert_used_count": s.used} if s.experts else {}),
+        **({"expert_feed_forward_length": s.feed_forward} if s.experts else {}),
         **metadata,
     }
     return write_keys(path, s.architecture, keys, weights, lambda name: kind)
@@ -49,7 +51,7 @@ def write_keys(
         writer.add(full, value)
     writer.add("tokenizer.ggml.model", "none")
     for name, array in weights.items():
-        stored = kind_of(name) if array.ndim == 2 else "F32"
+        stored = kind_of(name) if array.ndim > 1 else "F32"
         writer.add_tensor(name, stored, tuple(reversed(array.shape)), codecs.encode(stored, array))
     writer.write()
     return path

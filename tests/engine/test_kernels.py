@@ -179,6 +179,12 @@ def rope_cases() -> list[Case]:
                 return normal(ctx, rng, 32, 3, 5).rope(positions, p, divisors)
 
             cases.append(Case(f"rope {name}{' factors' if factors else ''}", rotated, SUMS))
+
+    def sections(ctx, rng):
+        p = RopeParameters(32, RopeMode.NEOX, 1e4, sections=(6, 5, 4, 0))
+        return normal(ctx, rng, 40, 3, 5).rope(integers(ctx, rng.integers(0, 50, (4, 5))), p)
+
+    cases.append(Case("rope sections", sections, SUMS))
     return cases
 
 

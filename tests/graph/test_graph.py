@@ -7,6 +7,7 @@ import pytest
 
 from prism_inference.errors import GraphError
 from prism_inference.graph import Context, Dim, Graph, Op, RopeParameters
+from prism_inference.graph.rope import channels
 
 
 def test_extents_and_numpy_shape_are_reversed() -> None:
@@ -84,6 +85,14 @@ REFUSALS = {
 def test_refusals_name_the_operation(name: str) -> None:
     with pytest.raises(GraphError, match=name):
         REFUSALS[name](Context())
+
+
+def test_sections_share_the_pairs_among_the_channels() -> None:
+    """Bonsai-27B: sections 11, 11, 10 of 32 pairs: time, height, width in turn, the last pairs by what is left."""
+    axes = channels(RopeParameters(64, sections=(11, 11, 10, 0))).tolist()
+    assert axes == [0, 1, 2] * 10 + [0, 1]
+    assert [axes.count(axis) for axis in (0, 1, 2)] == [11, 11, 10]
+    assert channels(RopeParameters(8)).tolist() == [0, 0, 0, 0]
 
 
 def test_set_checks_shape_and_views() -> None:

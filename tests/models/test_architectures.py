@@ -17,9 +17,11 @@ SHAPES = {
     "llama": Shape("llama"),
     "llama untied": Shape("llama", tied=False, key_heads=4, head=16),
     "qwen3": Shape("qwen3", eps=1e-6, base=1e6),
+    "qwen2": Shape("qwen2", eps=1e-6, base=1e6),
+    "qwen3moe": Shape("qwen3moe", experts=6, used=3, eps=1e-6),
     "gemma3": Shape("gemma3", blocks=7, window=5, head=32, key_heads=1, eps=1e-6, base=1e6),
 }
-NAIVE_ELSEWHERE = {"qwen35"}  # test_hybrid.py
+NAIVE_ELSEWHERE = {"qwen35", "qwen35moe"}  # test_hybrid.py
 assert {s.architecture for s in SHAPES.values()} | NAIVE_ELSEWHERE == set(ARCHITECTURES), "one has no tiny model"
 IDS = np.random.default_rng(7).integers(0, 61, 40).tolist()
 

@@ -9,11 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_rotation import BLOCK, turned
+from test_rotation import feed as feed_batch
 
 import prism_inference as prism
-from naive_models import rms, rotate, silu
+from naive_models import feed, mixed, rms, rotate, silu
+from prism_inference import gguf
 from prism_inference.errors import CancelledError, ModelError
+from prism_inference.graph.interpret import interpret
+from prism_inference.runtime.runner import ModelGraph, SessionOptions
+from prism_inference.runtime.weights import check as check_file
 from tiny import write_keys
+from tolerances import QUANTIZED, check
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,9 @@ class Hybrid:
     s_value_heads: int = 6
     s_size: int = 32
     s_value: int = 32
+    experts: int = 0
+    used: int = 0
+    shared: int = 0
     eps: float = 1e-6
     base: float = 1e7
 
@@ -68,6 +77,13 @@ def hybrid_weights(h: Hybrid, rng: np.random.Generator) -> dict[str, np.ndarray]
             "ffn_up.weight": (h.feed_forward, h.width),
             "ffn_down.weight": (h.width, h.feed_forward),
         }
+        if h.experts:
+            for name in ("ffn_gate", "ffn_up", "ffn_down"):
+                shape = part.pop(f"{name}.weight")
+                part[f"{name}_exps.weight"] = (h.experts, *shape)
+                part[f"{name}_shexp.weight"] = tuple(h.shared if n == h.feed_forward else n for n in shape)
+            part["ffn_gate_inp.weight"] = (h.experts, h.width)
+            part["ffn_gate_inp_shexp.weight"] = (h.width,)
         if h.attends(b):
             part |= {
                 "attn_q.weight": (2 * h.heads * h.head, h.width),
@@ -91,7 +107,7 @@ def hybrid_weights(h: Hybrid, rng: np.random.Generator) -> dict[str, np.ndarray]
             }
         shapes |= {f"blk.{b}.{name}": shape for name, shape in part.items()}
     weights = {
-        name: (rng.standard_normal(s) / (np.sqrt(s[-1]) if len(s) == 2 else 4) + (len(s) == 1)).astype(np.float32)
+        name: (rng.standard_normal(s) / (np.sqrt(s[-1]) if len(s) > 1 else 4) + (len(s) == 1)).astype(np.float32)
         for name, s in shapes.items()
     }
     for name in weights:
@@ -131,8 +147,8 @@ def naive(h: Hybrid, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarr
                     scores = np.array([q[i] @ key[shared] for key in keys[b]]) / np.sqrt(h.head)
                     soft = np.exp(scores - scores.max())
                     heads.append(sum(a * v[shared] for a, v in zip(soft / soft.sum(), values[b], strict=True)))
-                mixed = np.concatenate(heads) / (1 + np.exp(-gate.reshape(-1)))
-                y = p("attn_output.weight") @ mixed
+                gated = np.concatenate(heads) / (1 + np.exp(-gate.reshape(-1)))
+                y = p("attn_output.weight") @ gated
             else:
                 u = p("attn_qkv.weight") @ n
                 window = np.concatenate([inputs[b], u[None]])
@@ -155,7 +171,13 @@ def naive(h: Hybrid, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarr
                 y = p("ssm_out.weight") @ np.concatenate(parts)
             x = x + y
             f = rms(x, p("post_attention_norm.weight"), h.eps)
-            x = x + p("ffn_down.weight") @ (silu(p("ffn_gate.weight") @ f) * (p("ffn_up.weight") @ f))
+            if h.experts:
+                names = ("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+                x = x + mixed(h, {name: p(f"{name}.weight") for name in names}, f)
+                gate = 1 / (1 + np.exp(-(p("ffn_gate_inp_shexp.weight") @ f)))
+                x = x + gate * feed(*(p(f"ffn_{name}_shexp.weight") for name in ("gate", "up", "down")), f)
+            else:
+                x = x + feed(*(p(f"ffn_{name}.weight") for name in ("gate", "up", "down")), f)
         out.append(w["output.weight"] @ rms(x, w["output_norm.weight"], h.eps))
     return np.array(out)
 
@@ -181,7 +203,20 @@ def write_hybrid(path: Path, h: Hybrid, weights: dict[str, np.ndarray], kind: st
         "ssm.inner_size": h.inner,
         **keys,
     }
-    return write_keys(path, "qwen35", metadata, weights, lambda name: "F32" if "ssm_conv1d" in name else kind)
+    if h.experts:
+        metadata |= {
+            "expert_count": h.experts,
+            "expert_used_count": h.used,
+            "expert_feed_forward_length": h.feed_forward,
+        }
+        metadata["expert_shared_feed_forward_length"] = h.shared
+    return write_keys(
+        path,
+        "qwen35moe" if h.experts else "qwen35",
+        metadata,
+        weights,
+        lambda name: "F32" if "ssm_conv1d" in name else kind,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +241,14 @@ def test_golden_logits_within_1e_4(shared, chunk: int) -> None:
 def test_logits_equal_the_naive_model_s(path, weights) -> None:
     logits = prism.load(path, cache_type="F32").session().evaluate(IDS, logits="all")
     expected = naive(H, weights, IDS)
+    assert np.abs(logits - expected).max() < 2e-5 * np.abs(expected).max()
+
+
+def test_experts_and_the_shared_one(tmp_path, rng) -> None:
+    h = Hybrid(experts=5, used=2, shared=96)
+    weights = hybrid_weights(h, rng)
+    logits = prism.load(write_hybrid(tmp_path / "m.gguf", h, weights), cache_type="F32").session().evaluate(IDS, "all")
+    expected = naive(h, weights, IDS)
     assert np.abs(logits - expected).max() < 2e-5 * np.abs(expected).max()
 
 
@@ -296,6 +339,18 @@ def test_a_folded_hybrid_gives_the_logits_of_the_unfolded_one(grouped: bool, tmp
     wrong = write_hybrid(tmp_path / "w.gguf", H, folded, **keys)
     other = prism.load(wrong, cache_type="F32").session().evaluate(IDS, logits="all")
     assert np.abs(other - logits).max() > 1e-2, "the order of the value heads makes no difference"
+
+
+@pytest.mark.parametrize("kind", ["PQ2_0", "PTQ1_0"])
+def test_low_bit_rotated_hybrids_equal_their_twin(kind: str, tmp_path, rng) -> None:
+    h = Hybrid(width=128, feed_forward=256, s_value_heads=8)
+    weights, keys = fold(h, hybrid_weights(h, rng), rng, grouped=True)
+    file = write_hybrid(tmp_path / "m.gguf", h, weights, kind, **keys)
+    logits = prism.load(file, context=len(IDS), cache_type="F32").session().evaluate(IDS, logits="all")
+    graph = ModelGraph(check_file(gguf.open(file)), SessionOptions(len(IDS), cache_type="F32"), "all")
+    feed_batch(graph.batch, IDS)
+    twin = interpret(graph.graph)[graph.logits.index].reshape(len(IDS), -1)
+    check(logits[:8], twin[:8], QUANTIZED)  # until a rounding flips and enters the state
 
 
 def fold(h: Hybrid, weights: dict[str, np.ndarray], rng, grouped: bool) -> tuple[dict, dict]:

@@ -15,7 +15,7 @@ from prism_inference import gguf
 from prism_inference.errors import ModelError, PrismError, PrismWarning, UnsupportedError
 from prism_inference.graph import Storage
 from prism_inference.graph.interpret import interpret
-from prism_inference.models import Batch
+from prism_inference.models import Batch, Cache
 from prism_inference.runtime.runner import ModelGraph, SessionOptions
 from prism_inference.runtime.weights import check as check_file
 from tiny import write_model
@@ -98,7 +98,7 @@ def feed(batch: Batch, ids: list[int]) -> None:
     batch.ranges.set(ranges)
     batch.local_ranges.set(ranges)
     for cache in batch.caches:
-        for leaf in (cache.keys, cache.values):
+        for leaf in (cache.keys, cache.values) if isinstance(cache, Cache) else (cache.inputs, cache.matrices):
             leaf.storage = Storage.allocate(leaf.nbytes)
 
 

@@ -186,6 +186,21 @@ def test_generation_reuses_what_a_session_holds(model, monkeypatch) -> None:
     assert model.take(prompt).position == len(prompt) - 1, "the last token is evaluated again: its logits are wanted"
 
 
+def test_a_large_context_takes_memory_only_as_it_fills(path: Path) -> None:
+    import psutil
+
+    shape = Shape("llama", context=1 << 20)
+    wide = write_model(path.parent / "wide.gguf", shape, random_weights(shape, np.random.default_rng(3)))
+    prism.load(wide, context=64)  # kernels and plans are warm
+    process = psutil.Process()
+    before = process.memory_info().rss
+    model = prism.load(wide, context=1 << 20)
+    model.session().evaluate(IDS)
+    cells = shape.blocks * shape.key_heads * 2 * shape.head * 2 * (1 << 20)
+    assert cells > 300 << 20
+    assert process.memory_info().rss - before < 64 << 20
+
+
 def test_idle_sessions_are_bounded(model) -> None:
     lent = [model.take([1, 2, 3]) for _ in range(IDLE_SESSIONS + 3)]
     assert len({id(session) for session in lent}) == len(lent)

@@ -99,5 +99,5 @@ class Conversation:
             for piece in stream:
                 print(piece, end="", flush=True)
         print()
-        print_stats(self._args, stream.result)
+        print_stats(self._args, stream.result, self._model.context)
         return stream.result.text

@@ -98,7 +98,7 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(args, name)) is not None}
 
 
-def print_stats(args: argparse.Namespace, result: Generation) -> None:
+def print_stats(args: argparse.Namespace, result: Generation, context: int) -> None:
     """Write one line about a generation to stderr, if asked for or on a terminal."""
     if not args.stats and not sys.stderr.isatty():
         return
@@ -107,6 +107,7 @@ def print_stats(args: argparse.Namespace, result: Generation) -> None:
     parts = [
         _speed("prompt", usage.prompt_tokens, usage.prompt_tokens, timings.prompt_seconds),
         _speed("answer", usage.completion_tokens, usage.completion_tokens - 1, timings.decode_seconds),
+        f"context {context}",
         f"seed {result.seed}",
         f"end: {result.finish_reason}",
     ]

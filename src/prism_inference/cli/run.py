@@ -55,5 +55,5 @@ def execute(args: argparse.Namespace) -> int:
             print_json(asdict(stream.result))
         else:
             print()
-        print_stats(args, stream.result)
+        print_stats(args, stream.result, model.context)
     return 0

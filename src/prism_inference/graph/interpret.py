@@ -18,7 +18,7 @@ from ..errors import GraphError
 from .graph import Graph
 from .operations import RopeParameters
 from .ops import VIEWS, Glu, Op, RopeMode, Unary
-from .rope import frequencies, magnitude
+from .rope import channels, frequencies, magnitude
 from .rounding import round_activations
 from .tensor import NUMPY_TYPES, Tensor
 
@@ -211,7 +211,9 @@ def _rope(memory: Memory, node: Tensor) -> None:
     factors = node.sources[2]
     if factors is not None:
         turn = turn / memory.read(factors).reshape(-1)[:pairs]
-    angle = positions.reshape(-1)[None, :, None, None] * turn
+    by_channel = positions[0, 0].T  # [tokens, channels]
+    axes = channels(p) if by_channel.shape[1] > 1 else np.zeros(pairs, int)
+    angle = by_channel[:, axes][None, :, None, :] * turn
     cosine, sine = np.cos(angle) * magnitude(p), np.sin(angle) * magnitude(p)
     first, second = {
         RopeMode.NORM: (slice(0, p.rotated, 2), slice(1, p.rotated, 2)),

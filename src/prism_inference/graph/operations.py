@@ -40,6 +40,7 @@ class RopeParameters:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     original_context: int = 0
+    sections: tuple[int, ...] = ()  # pairs that turn by time, height and width in turn, where positions have channels
 
 
 def _require(condition: bool, op: Op, problem: str, *tensors: Tensor | None, expected: object = None) -> None:
@@ -202,10 +203,15 @@ def mul_mat_id(self: Tensor, other: Tensor, index: Tensor) -> Tensor:
 
 
 def rope(self: Tensor, positions: Tensor, parameters: RopeParameters, factors: Tensor | None = None) -> Tensor:
-    """Rotate the heads of [D, heads, tokens, …] by the I32 positions [tokens]; `factors` divide the frequencies."""
+    """Rotate the heads of [D, heads, tokens, …] by the I32 positions; `factors` divide the frequencies.
+
+    Positions are [tokens], or [tokens, 4] (time, height, width, other) where the parameters have sections.
+    """
     op = Op.ROPE
     _require(self.type.name == "F32" and positions.type.name == "I32", op, "wrong types", self, positions)
     _require(positions.ne[0] == self.ne[2], op, "one position per token is needed", self, positions)
+    channels = (1, 4) if parameters.sections else (1,)
+    _require(positions.ne[1] in channels, op, "wrong channels of positions", positions, expected=channels)
     rotated = parameters.rotated
     _require(0 < rotated <= self.ne[0] and rotated % 2 == 0, op, f"cannot rotate {rotated} values", self)
     if factors is not None:

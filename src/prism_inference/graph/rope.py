@@ -36,3 +36,13 @@ def magnitude(p: RopeParameters) -> float:
     if p.extension == 0.0:
         return p.magnitude
     return p.magnitude * (1.0 + 0.1 * math.log(1.0 / p.scale))
+
+
+def channels(p: RopeParameters) -> npt.NDArray[np.int64]:
+    """Return which channel of the positions turns each pair, int64 [rotated / 2].
+
+    Interleaved sections: pair i belongs to channel i mod 3 while i < 3·section of that channel, else to time.
+    """
+    i = np.arange(p.rotated // 2)
+    limits = 3 * np.array([*p.sections, 0, 0, 0][:3])
+    return np.where(i < limits[i % 3], i % 3, 0).astype(np.int64)

@@ -60,19 +60,40 @@ def _causal_conv(desc, ith, nth):
 
 
 @helper
+def _decayed(row, key, decay, n, seen):
+    """Decay up to 16 values of a row in place; add their products with the key to `seen`."""
+    m = load_first(row, n) * decay
+    store_first(row, m, n)
+    return fma(m, load_first(key, n), seen)
+
+
+@helper
+def _updated(row, key, query, delta, n, out):
+    """Add delta·key to up to 16 values of a row in place; add their products with the query to `out`."""
+    m = fma(delta, load_first(key, n), load_first(row, n))
+    store_first(row, m, n)
+    return fma(m, load_first(query, n), out)
+
+
+@helper
 def _delta_row(row, key, query, size, decay, value, beta):
     """One token for one row of the state: M ← decay·M + beta·(v - decay·M·k)·k; return M·q."""
+    whole = size // 16 * 16
     seen = zeros()
-    for i in range(0, size, 16):
-        m = load_first(row + 4 * i, size - i) * decay
-        seen = fma(m, load_first(key + 4 * i, size - i), seen)
-        store_first(row + 4 * i, m, size - i)
+    for i in range(0, whole, 16):
+        m = load_f32x16(row + 4 * i) * decay
+        store_f32x16(row + 4 * i, m)
+        seen = fma(m, load_f32x16(key + 4 * i), seen)
+    if whole < size:
+        seen = _decayed(row + 4 * whole, key + 4 * whole, decay, size - whole, seen)
     delta = splat(beta * (value - sum_lanes(seen)))
     out = zeros()
-    for i in range(0, size, 16):
-        m = fma(delta, load_first(key + 4 * i, size - i), load_first(row + 4 * i, size - i))
-        out = fma(m, load_first(query + 4 * i, size - i), out)
-        store_first(row + 4 * i, m, size - i)
+    for i in range(0, whole, 16):
+        m = fma(delta, load_f32x16(key + 4 * i), load_f32x16(row + 4 * i))
+        store_f32x16(row + 4 * i, m)
+        out = fma(m, load_f32x16(query + 4 * i), out)
+    if whole < size:
+        out = _updated(row + 4 * whole, key + 4 * whole, query + 4 * whole, delta, size - whole, out)
     return sum_lanes(out)
 
 

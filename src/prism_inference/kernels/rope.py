@@ -10,22 +10,24 @@ import numpy as np
 
 from .mathematics import sine_cosine
 from .operands import address, extent, parameter, parameter_f32, row_address, rows, share, stride
-from .simd import load_f32, load_f64, load_i32, store_f32
+from .simd import load_f32, load_f64, load_i32, load_i64, store_f32
 
 
 def _table(desc, ith, nth):
     """Result [2, pairs, tokens]: (cos, sin)·magnitude of position·frequency/factor.
 
-    Operands: positions (int32 [tokens]), frequencies (float64 [pairs] as raw words), and factors (float32 [pairs]) if
-    parameter 1 is set. Parameter 0: magnitude.
+    Operands: positions (int32 [tokens, channels]), constants (float64 frequencies [pairs], then int64 channels
+    [pairs]), and factors (float32 [pairs]) if parameter 1 is set. Parameter 0: magnitude.
     """
     magnitude = parameter_f32(desc, 0)
     pairs = extent(desc, 0, 1)
     first, last = share(extent(desc, 0, 2), ith, nth)
     for token in range(first, last):
-        position = np.float64(load_i32(address(desc, 1) + token * stride(desc, 1, 0)))
+        place = address(desc, 1) + token * stride(desc, 1, 0)
         y = address(desc, 0) + token * stride(desc, 0, 2)
         for i in range(pairs):
+            channel = load_i64(address(desc, 2) + 8 * (pairs + i))
+            position = np.float64(load_i32(place + channel * stride(desc, 1, 1)))
             angle = position * load_f64(address(desc, 2) + 8 * i)
             if parameter(desc, 1) != 0:
                 angle = angle / np.float64(load_f32(address(desc, 3) + 4 * i))

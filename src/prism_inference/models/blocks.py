@@ -97,6 +97,12 @@ class Weights:
             self._rotated[x.index] = x.hadamard(self.rotation.block, self._signs.get(int(x.ne[0])))
         return self._rotated[x.index]
 
+    def picked(self, name: str, x: Tensor, index: Tensor) -> Tensor:
+        """Multiply [values, used or 1, tokens] by the experts of `name`.weight that the index picks."""
+        full = f"{self._prefix}{name}.weight"
+        folded = self.rotation is not None and full in self.rotation.weights
+        return self(f"{name}.weight").mul_mat_id(self._rotate(x) if folded else x, index)
+
     def linear(self, name: str, x: Tensor) -> Tensor:
         """Multiply by `name`.weight and add `name`.bias if the file has it."""
         y = self.product(f"{name}.weight", x)
@@ -189,6 +195,57 @@ def attend(config: Config, q: Tensor, k: Tensor, v: Tensor, batch: Batch, block:
 def feed_forward(weights: Weights, x: Tensor, gate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """down(gate(gate·x, up·x))."""
     return weights.linear("ffn_down", gate(weights.linear("ffn_gate", x), weights.linear("ffn_up", x)))
+
+
+def expert_tensors(config: Config) -> dict[str, Expected]:
+    """Return the tensors of a block's mixture of experts, which stand in place of the feed-forward ones."""
+    d, e = config.width, config.experts
+    assert e is not None
+    rows = {
+        "ffn_gate_inp.weight": Expected((d, e.count)),
+        "ffn_gate_exps.weight": Expected((d, e.feed_forward, e.count)),
+        "ffn_up_exps.weight": Expected((d, e.feed_forward, e.count)),
+        "ffn_down_exps.weight": Expected((e.feed_forward, d, e.count)),
+    }
+    if e.shared:
+        rows |= {
+            "ffn_gate_inp_shexp.weight": Expected((d,)),
+            "ffn_gate_shexp.weight": Expected((d, e.shared)),
+            "ffn_up_shexp.weight": Expected((d, e.shared)),
+            "ffn_down_shexp.weight": Expected((e.shared, d)),
+        }
+    return rows
+
+
+FEED_FORWARD = ("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight")
+
+
+def with_experts(config: Config, expected: dict[str, Expected]) -> dict[str, Expected]:
+    """Replace the feed-forward tensors of every block by those of its mixture."""
+    kept = {name: row for name, row in expected.items() if not name.endswith(FEED_FORWARD)}
+    rows = expert_tensors(config)
+    return kept | {f"blk.{block}.{name}": row for block in range(config.blocks) for name, row in rows.items()}
+
+
+def mixture(config: Config, w: Weights, x: Tensor) -> Tensor:
+    """Mixture of experts: the likeliest experts of each token, their weights made to sum to one, and the shared one."""
+    e, tokens = config.experts, x.ne[1]
+    assert e is not None
+    chances = w.linear("ffn_gate_inp", x).soft_max()
+    index = chances.top_k(e.used)
+    picked = chances.reshape(1, e.count, tokens).get_rows(index).reshape(e.used, tokens)
+    shares = picked.div(picked.sum_rows()).reshape(1, e.used, tokens)
+    inputs = x.reshape(config.width, 1, tokens)
+    h = w.picked("ffn_gate_exps", inputs, index).swiglu(w.picked("ffn_up_exps", inputs, index))
+    out = w.picked("ffn_down_exps", h, index).mul(shares)
+    parts = [out.view((config.width, tokens), (out.nb[2],), out.nb[1] * number) for number in range(e.used)]
+    total = parts[0].cont() if len(parts) == 1 else parts[0].add(parts[1])
+    for part in parts[2:]:
+        total = total.add(part)
+    if e.shared:
+        h = w.linear("ffn_gate_shexp", x).swiglu(w.linear("ffn_up_shexp", x))
+        total = total.add(w.linear("ffn_down_shexp", h).mul(w.linear("ffn_gate_inp_shexp", x).sigmoid()))
+    return total
 
 
 def logits(config: Config, weights: Weights, x: Tensor) -> Tensor:

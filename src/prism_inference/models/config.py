@@ -46,6 +46,17 @@ class Recurrent:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """Sizes of a mixture of experts: how many there are, how many a token uses, their widths; `shared` is 0 where no
+    expert serves all tokens."""
+
+    count: int
+    used: int
+    feed_forward: int
+    shared: int = 0
+
+
+@dataclass(frozen=True)
 class Config:
     """Sizes and constants of one model. Lengths count values, `context` counts tokens."""
 
@@ -67,6 +78,7 @@ class Config:
     local_rope: RopeParameters | None = None
     local_layers: tuple[bool, ...] = ()  # per block: whether it sees only the window
 
+    experts: Experts | None = None
     recurrent: Recurrent | None = None
     recurrent_layers: tuple[bool, ...] = ()  # per block: whether it has a recurrent state instead of keys and values
 
@@ -154,7 +166,7 @@ def read_config(metadata: Metadata, vocabulary: int, tied: bool, mode: RopeMode)
         context=context,
         vocabulary=vocabulary,
         width=width,
-        feed_forward=r.integer("feed_forward_length"),
+        feed_forward=r.integer("feed_forward_length", r.integer("expert_feed_forward_length", 0, low=0) or None),
         heads=heads,
         key_heads=key_heads,
         key_size=key_size,
@@ -163,6 +175,22 @@ def read_config(metadata: Metadata, vocabulary: int, tied: bool, mode: RopeMode)
         rope=read_rope(r, key_size, context, mode),
         attention_scale=1.0 / math.sqrt(key_size),
         tied=tied,
+    )
+
+
+def read_experts(metadata: Metadata) -> Experts:
+    """Read the sizes of a mixture of experts.
+
+    Raises:
+        MetadataError: a size is missing or out of range; a token cannot use more experts than there are.
+    """
+    r = Reader(metadata)
+    count = r.integer("expert_count", high=65_536)
+    return Experts(
+        count=count,
+        used=r.integer("expert_used_count", high=count),
+        feed_forward=r.integer("expert_feed_forward_length"),
+        shared=r.integer("expert_shared_feed_forward_length", 0, low=0),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..gguf import Metadata
 from ..graph import RopeMode, Tensor
-from .blocks import Batch, Weights, attention, expected_tensors, feed_forward, logits, pick_outputs
+from .blocks import Batch, Weights, attention, expected_tensors, feed_forward, logits, mixture, pick_outputs
 from .config import Config, Expected, read_config
 
 
@@ -27,5 +27,6 @@ def build(config: Config, weights: Weights, batch: Batch) -> Tensor:
         h = attention(config, w, w.norm("attn_norm", x, config.eps), batch, block, rope=config.rope, head_norms=True)
         x, h = pick_outputs(config, batch, block, x, h)
         x = x.add(h)
-        x = x.add(feed_forward(w, w.norm("ffn_norm", x, config.eps), Tensor.swiglu))
+        f = w.norm("ffn_norm", x, config.eps)
+        x = x.add(mixture(config, w, f) if config.experts else feed_forward(w, f, Tensor.swiglu))
     return logits(config, weights, x)

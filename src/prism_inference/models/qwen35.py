@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..errors import ModelError
 from ..gguf import Metadata
 from ..graph import RopeMode, Tensor
-from .blocks import Batch, State, Weights, attend, feed_forward, logits, pick_outputs
+from .blocks import Batch, State, Weights, attend, feed_forward, logits, mixture, pick_outputs
 from .config import Config, Expected, Reader, Recurrent, read_config
 
 _INTERVAL = 4  # where the file does not say which layers attend
@@ -39,7 +39,9 @@ def read(metadata: Metadata, vocabulary: int, tied: bool) -> Config:
         key_size=r.integer("ssm.state_size"),
         value_size=inner // value_heads,
     )
-    return replace(config, blocks=blocks, recurrent=recurrent, recurrent_layers=_layers(r, blocks))
+    sections = r.metadata.integers(r.key("rope.dimension_sections"), ())
+    rope = replace(config.rope, sections=tuple(int(section) for section in sections[:4]))
+    return replace(config, blocks=blocks, rope=rope, recurrent=recurrent, recurrent_layers=_layers(r, blocks))
 
 
 def _layers(r: Reader, blocks: int) -> tuple[bool, ...]:
@@ -146,5 +148,6 @@ def build(config: Config, weights: Weights, batch: Batch) -> Tensor:
         h = mixer(config, w, w.norm("attn_norm", x, config.eps), batch, block)
         x, h = pick_outputs(config, batch, block, x, h)
         x = x.add(h)
-        x = x.add(feed_forward(w, w.norm("post_attention_norm", x, config.eps), Tensor.swiglu))
+        f = w.norm("post_attention_norm", x, config.eps)
+        x = x.add(mixture(config, w, f) if config.experts else feed_forward(w, f, Tensor.swiglu))
     return logits(config, weights, x)

@@ -16,7 +16,7 @@ from ..errors import GraphError, UnsupportedError
 from ..graph import Graph, Op, RopeMode, RopeParameters, Storage, Tensor
 from ..graph.extents import Extents
 from ..graph.ops import VIEWS, Glu
-from ..graph.rope import frequencies, magnitude
+from ..graph.rope import channels, frequencies, magnitude
 from .layouts import ATTENTION_KEYS, CHUNK_BYTES, CHUNK_VALUES, FLOATS, QUANTIZED
 from .steps import Operand, Region, Step
 
@@ -128,7 +128,9 @@ class Lowering:
             pairs, tokens = parameters.rotated // 2, positions.ne[0]
             nb = (4, 8, 8 * pairs, 8 * pairs * int(tokens))
             table = self.temporary((2, pairs, tokens, 1), nb, nb[3], "rope table")
-            constants = self.constant(frequencies(parameters), "rope frequencies")
+            axes = channels(parameters) if positions.ne[1] > 1 else np.zeros(pairs, np.int64)
+            numbers = np.concatenate([frequencies(parameters).view(np.int64), axes])
+            constants = self.constant(numbers, "rope frequencies")
             sources = [self.operand(positions), constants] + ([self.operand(factors)] if factors else [])
             self.emit("rope.table", table, *sources, params=(float(magnitude(parameters)), int(factors is not None)))
             self._shared[key] = table
