@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 # Value types, as the format numbers them.
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
@@ -90,3 +90,24 @@ def laid_out(
             elements *= extent
         offset = padded(offset + elements // block * nbytes, alignment)
     return rows, offset
+
+
+def shard_name(number: int, count: int) -> str:
+    """The published rule for names: counted from one, five digits."""
+    return f"model-{number + 1:05d}-of-{count:05d}.gguf"
+
+
+def shard(
+    number: int, names: Sequence[str], keys: Mapping[str, bytes] | None = None, *, count: int, total: int
+) -> bytes:
+    """A shard whose tensors hold its number; `keys` replaces or, where empty, takes away the keys of the set."""
+    values = {
+        "split.no": scalar(U16, number),
+        "split.count": scalar(U16, count),
+        "split.tensors.count": scalar(I32, total),
+    } | dict(keys or {})
+    if number == 0:
+        values["general.architecture"] = scalar(STRING, "qwen3")
+    rows, _ = laid_out([(name, (8,), TENSOR_F32) for name in names])
+    data = struct.pack("<8f", *[number] * 8) * len(names)
+    return file([pair(key, value) for key, value in values.items() if value], rows, data)

@@ -1,8 +1,14 @@
-"""Damaged files either open, and then describe bytes that are there, or are refused with an error of the package."""
+"""Damaged files either open, and then describe bytes that are there, or are refused with an error of the package.
+
+Random whole files come out of the writer byte for byte as packed by hand, and out of the reader as they went in.
+"""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +17,17 @@ from handmade import (
     BOOL,
     F32,
     F64,
+    I8,
+    I16,
     I32,
+    I64,
     STRING,
     TENSOR_F32,
+    TENSOR_Q1_0,
     TENSOR_Q2_0_G128,
+    TENSOR_Q4_0,
     TENSOR_Q4_K,
+    U8,
     U16,
     U32,
     U64,
@@ -138,3 +150,79 @@ def test_any_value(path: Path, value: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes(path: Path, raw: bytes) -> None:
     assert not look_at(raw, path) or raw.startswith(b"GGUF")
+
+
+# --- There and back --------------------------------------------------------------------------------------------------
+
+RANGES = {U8: (0, 2**8 - 1), I8: (-(2**7), 2**7 - 1), U16: (0, 2**16 - 1), I16: (-(2**15), 2**15 - 1)}
+RANGES |= {U32: (0, 2**32 - 1), I32: (-(2**31), 2**31 - 1), U64: (0, 2**64 - 1), I64: (-(2**63), 2**63 - 1)}
+ITEMS: dict[int, st.SearchStrategy[Any]] = {kind: st.integers(*bounds) for kind, bounds in RANGES.items()}
+ITEMS |= {F32: st.floats(width=32), F64: st.floats(), BOOL: st.booleans(), STRING: st.binary(max_size=300)}
+assert set(ITEMS) == set(range(13)) - {ARRAY}
+VALUES = st.sampled_from(sorted(ITEMS)).flatmap(
+    lambda kind: st.tuples(st.just(kind), ITEMS[kind] | st.lists(ITEMS[kind], max_size=20))
+)
+OWN_KEYS = ("general.alignment", "split.")  # these say how the container is to be read
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(
+    lambda key: not key.startswith(OWN_KEYS)
+)
+
+
+def as_bytes(value: Any) -> Any:
+    """Texts as the bytes that they stand for, arrays as lists; floats by their repr, so that NaN equals itself."""
+    if isinstance(value, list | np.ndarray | gguf.StringArray):
+        return [as_bytes(item) for item in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    return repr(value) if isinstance(value, float) else value
+
+
+@FUZZ
+@given(st.dictionaries(KEYS, VALUES, max_size=12))
+def test_any_metadata_there_and_back(path: Path, values: dict[str, tuple[int, Any]]) -> None:
+    writer = gguf.GGUFWriter(path)
+    for key, (kind, value) in values.items():
+        writer.add(key, value, gguf.ValueType(kind))
+    writer.write()
+    pack = {True: array, False: scalar}
+    pairs = [pair(key, pack[isinstance(value, list)](kind, value)) for key, (kind, value) in values.items()]
+    assert path.read_bytes() == file(pairs, data=b"")
+    found = gguf.open(path).metadata
+    assert list(found) == list(values)
+    for key, (_, value) in values.items():
+        assert as_bytes(found[key]) == as_bytes(value)
+        assert isinstance(found[key], np.ndarray | gguf.StringArray) == isinstance(value, list)
+
+
+PLAIN_TYPES = {"F32": TENSOR_F32, "Q4_0": TENSOR_Q4_0, "Q4_K": TENSOR_Q4_K, "Q1_0": TENSOR_Q1_0}
+TENSORS = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(PLAIN_TYPES)), st.integers(1, 3), st.lists(st.integers(1, 4), max_size=3).map(tuple)
+    ),
+    max_size=8,
+)
+
+
+@FUZZ
+@given(TENSORS, st.integers(0, 16).map(lambda power: 1 << power), st.sampled_from([2, 3]), st.randoms())
+def test_any_tensors_there_and_back(
+    path: Path, tensors: list[tuple[str, int, tuple[int, ...]]], alignment: int, version: int, random: Random
+) -> None:
+    writer = gguf.GGUFWriter(path, alignment=alignment, version=version)
+    described, pieces = [], []
+    for number, (kind, blocks, others) in enumerate(tensors):
+        _, block, nbytes = PLAIN_TYPES[kind]
+        ne = (blocks * block, *others)
+        raw = random.randbytes(blocks * nbytes * math.prod(others))
+        writer.add_tensor(f"t{number}", kind, ne, raw)
+        described.append((f"t{number}", ne, PLAIN_TYPES[kind]))
+        pieces.append(raw)
+    writer.write()
+    rows, _ = laid_out(described, alignment)
+    data = b"".join(raw + bytes(-len(raw) % alignment) for raw in pieces)
+    pairs = [pair("general.alignment", scalar(U32, alignment))] if alignment != 32 else []
+    assert path.read_bytes() == file(pairs, rows, data, alignment=alignment, version=version)
+    opened = gguf.open(path)
+    assert (opened.version, opened.alignment) == (version, alignment)
+    assert [(info.name, info.ne) for info in opened.tensors.values()] == [(name, ne) for name, ne, _ in described]
+    assert [info.data.tobytes() for info in opened.tensors.values()] == pieces

@@ -152,6 +152,13 @@ def test_missing_keys_are_named_with_the_nearest(method: str, metadata: Metadata
     assert "nearest keys that it has: qwen3.attention.head_count, " in str(caught.value)
 
 
+def test_keys_that_would_disturb_a_terminal_are_not_named() -> None:
+    odd = Metadata({"general.\x1b[2Jname": 1, "general.names": 2}, "test")
+    with pytest.raises(MetadataError) as caught:
+        odd.integer("general.name")
+    assert caught.value.hint == "The nearest keys that it has: general.names"
+
+
 def test_it_is_a_mapping(metadata: Metadata) -> None:
     assert len(metadata) == len(list(metadata)) == 2 * len(INTEGERS) + 16
     assert "text" in metadata

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import handmade
 import numpy as np
 import pytest
-from handmade import I32, STRING, TENSOR_F32, U8, U16, U64, file, laid_out, pair, scalar
+from handmade import I32, STRING, U8, U16, U64, scalar, shard_name
 
 from prism_inference import gguf
 from prism_inference.errors import FormatError, PrismError
@@ -16,29 +17,12 @@ NAMES = (("a", "b"), ("c",), ("d", "e", "f"))
 TOTAL = 6
 
 
-def shard(
-    number: int,
-    names: tuple[str, ...],
-    keys: Mapping[str, bytes] | None = None,
-    count: int = len(NAMES),
-    total: int = TOTAL,
-) -> bytes:
-    """A shard whose tensors hold its number; `keys` replaces or, where empty, takes away the keys of the set."""
-    values = {
-        "split.no": scalar(U16, number),
-        "split.count": scalar(U16, count),
-        "split.tensors.count": scalar(I32, total),
-    } | dict(keys or {})
-    if number == 0:
-        values["general.architecture"] = scalar(STRING, "qwen3")
-    rows, _ = laid_out([(name, (8,), TENSOR_F32) for name in names])
-    data = np.full((len(names), 8), number, np.float32).tobytes()
-    return file([pair(key, value) for key, value in values.items() if value], rows, data)
+def shard(number: int, names: tuple[str, ...], keys: Mapping[str, bytes] | None = None, total: int = TOTAL) -> bytes:
+    return handmade.shard(number, names, keys, count=len(NAMES), total=total)
 
 
 def path_of(folder: Path, number: int, count: int = len(NAMES)) -> Path:
-    """The published rule for names: counted from one, five digits."""
-    return folder / f"model-{number + 1:05d}-of-{count:05d}.gguf"
+    return folder / shard_name(number, count)
 
 
 @pytest.fixture
@@ -76,7 +60,7 @@ def test_any_integer_type_will_do_for_the_keys(folder: Path) -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_set_of_one_may_have_any_name(count: int, tmp_path: Path) -> None:
     path = tmp_path / "any.gguf"
-    path.write_bytes(shard(0, ("a",), count=count))
+    path.write_bytes(handmade.shard(0, ("a",), count=count, total=1))
     assert list(gguf.open(path).tensors) == ["a"]
 
 
@@ -150,7 +134,7 @@ def test_no_path_is_taken_from_metadata(tmp_path: Path) -> None:
     outside.mkdir()
     inside.mkdir()
     keys = {"split.prefix": scalar(STRING, "../outside/model"), "split.name": scalar(STRING, str(outside / "model"))}
-    path_of(inside, 0, 2).write_bytes(shard(0, ("a",), keys, count=2, total=2))
-    path_of(outside, 1, 2).write_bytes(shard(1, ("b",), count=2, total=2))
+    path_of(inside, 0, 2).write_bytes(handmade.shard(0, ("a",), keys, count=2, total=2))
+    path_of(outside, 1, 2).write_bytes(handmade.shard(1, ("b",), count=2, total=2))
     with pytest.raises(PrismError, match=r"found no model-00002-of-00002\.gguf"):
         gguf.open(path_of(inside, 0, 2))

@@ -110,12 +110,22 @@ def test_values_are_packed_with_the_right_type(name: str, target: Path) -> None:
     assert target.read_bytes() == file([pair("a.key", expected)], data=b"")
 
 
+NOT_UTF_8 = ("bytes", "escaped bytes", "texts")  # other readers want UTF-8
+SINGLE = packed(F32, 0.0)[:4]
+
+
+def plain(value: Any, expected: bytes) -> Any:
+    """A value as Python objects; what is stored as FLOAT32, rounded to it."""
+    rounded = np.float32(value) if expected.startswith(SINGLE) else value
+    return np.asarray(rounded).tolist()
+
+
 def write_varied(path: Path, alignment: int, rng: np.random.Generator) -> dict[str, tuple[int, tuple[int, ...], bytes]]:
     """Write a file of every kind of value and tensor type that other readers know; return its tensors."""
     writer = GGUFWriter(path, alignment=alignment)
     writer.add("general.architecture", "llama")
     for name, (value, kind, _) in VALUES.items():
-        if name not in ("bytes", "escaped bytes", "texts"):  # other readers want UTF-8
+        if name not in NOT_UTF_8:
             writer.add(f"key.{name}", value, kind)
     tensors = {}
     for row in gguf.TENSOR_TYPES.values():
@@ -142,9 +152,8 @@ def test_the_gguf_package_reads_what_was_written(alignment: int, target: Path, r
         assert int(found.tensor_type) == number
         assert tuple(int(extent) for extent in found.shape) == ne
         assert np.ascontiguousarray(found.data).tobytes() == raw
-    assert reader.fields["key.u16"].contents() == 65_535
-    assert reader.fields["key.integers"].contents() == [1, -2]
-    assert reader.fields["key.text"].contents() == "a 🦊"
+    found = {name: field.contents() for name, field in reader.fields.items() if name.startswith("key.")}
+    assert found == {f"key.{name}": plain(VALUES[name][0], VALUES[name][2]) for name in VALUES if name not in NOT_UTF_8}
 
 
 def test_ggml_reads_what_was_written(target: Path, rng: np.random.Generator) -> None:
@@ -343,6 +352,7 @@ REFUSED: dict[str, tuple[Callable[[GGUFWriter], object], type[PrismError], str]]
     "mapping": (lambda w: w.add("a", {"x": 1}), FormatError, "a value that GGUF cannot hold"),
     "array of arrays": (lambda w: w.add("a", [[1], [2]]), FormatError, "a value that GGUF cannot hold"),
     "array type": (lambda w: w.add("a", [1], ValueType.ARRAY), FormatError, "an array of arrays"),
+    "scalar array": (lambda w: w.add("a", np.array(5)), FormatError, "found 0 dimensions of int64"),
     "matrix": (lambda w: w.add("a", np.zeros((2, 2))), FormatError, "found 2 dimensions of float64"),
     "array of halves": (lambda w: w.add("a", np.float16([1])), FormatError, "found 1 dimensions of float16"),
     "long text": (lambda w: w.add("a", "x" * (2**24 + 1)), LimitError, "a string is too long"),
@@ -357,6 +367,7 @@ REFUSED: dict[str, tuple[Callable[[GGUFWriter], object], type[PrismError], str]]
     "unknown type": (lambda w: w.add_tensor("t", "Q9", (1,), b""), UnsupportedError, "unknown tensor type"),
     "no extents": (lambda w: w.add_tensor("t", "F32", (), bytes(4)), FormatError, "wrong extents"),
     "extent 0": (lambda w: w.add_tensor("t", "F32", (4, 0), b""), FormatError, "wrong extents"),
+    "half an extent": (lambda w: w.add_tensor("t", "F32", (1.5,), bytes(4)), FormatError, "found (1.5,)"),
     "five extents": (lambda w: w.add_tensor("t", "F32", (1,) * 5, bytes(4)), LimitError, "too many extents"),
     "large extent": (lambda w: w.add_tensor("t", "I8", (2**31 + 1,), iter(())), LimitError, "an extent is too large"),
     "many elements": (lambda w: w.add_tensor("t", "I8", (2**31, 2**10), iter(())), LimitError, "too many elements"),
@@ -407,3 +418,40 @@ def test_limits_of_the_whole_file(what: str, target: Path, monkeypatch: pytest.M
     with pytest.raises(LimitError, match="expected at most"):
         fill()
     assert not target.exists()
+
+
+# --- Type 42 ---------------------------------------------------------------------------------------------------------
+# Two layouts share the number, and only sizes tell them apart: what the reader would take for the other is not written.
+
+Q2_TENSORS: dict[str, list[tuple[str, tuple[int, ...]]]] = {
+    "the older one, of a size of both": [("Q2_0_G128", (128,)), ("Q2_0_G128", (128,))],
+    "the older one, then Q2_0": [("Q2_0_G128", (512, 16)), ("Q2_0", (512, 16))],
+    "Q2_0, then the older one": [("Q2_0", (512, 16)), ("Q2_0_G128", (512, 16))],
+}
+
+
+def add_tensors(writer: GGUFWriter, described: list[tuple[str, tuple[int, ...]]]) -> None:
+    for number, (kind, ne) in enumerate(described):
+        nbytes = gguf.tensor_type(kind).size(int(np.prod(ne)))
+        writer.add_tensor(f"t{number}", kind, ne, bytes([number + 1]) * nbytes)
+
+
+@pytest.mark.parametrize("name", Q2_TENSORS)
+def test_layouts_that_the_file_would_not_tell_apart_are_refused(name: str, target: Path) -> None:
+    writer = GGUFWriter(target)
+    add_tensors(writer, Q2_TENSORS[name])
+    with pytest.raises(FormatError, match="nothing in the file would tell") as caught:
+        writer.write()
+    assert "PQ2_0" in str(caught.value.hint)
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["Q2_0", "Q2_0_G128", "PQ2_0"])
+def test_each_layout_of_two_bits_is_read_as_what_was_written(kind: str, target: Path) -> None:
+    described = [("F32", (8,)), (kind, (512, 16)), (kind, (256, 8))]
+    writer = GGUFWriter(target)
+    add_tensors(writer, described)
+    writer.write()
+    found = gguf.open(target).tensors
+    assert [(info.type.name, info.ne) for info in found.values()] == described
+    assert [set(info.data.tolist()) for info in found.values()] == [{1}, {2}, {3}]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,8 @@ from handmade import (
     laid_out,
     pair,
     scalar,
+    shard,
+    shard_name,
     string,
     tensor,
     u32,
@@ -53,11 +55,13 @@ MIB_STRING = limits.GGUF_MAX_STRING_BYTES
 
 @dataclass(frozen=True)
 class Case:
-    """A file, and the error that it must meet: its type, and what its text must say."""
+    """A file, and the error that it must meet: its type, and what its text must say; its name and others beside it."""
 
     raw: bytes
     error: type[PrismError]
     says: str
+    name: str = "hostile.gguf"
+    beside: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def fault(raw: bytes, says: str) -> Case:
@@ -227,7 +231,11 @@ ROWS = {
     "type 4": unknown(typed(4), "tensor type Q4_2 was removed"),
     "type 5": unknown(typed(5), "tensor type Q4_3 was removed"),
     "type 31": unknown(typed(31), "tensor type Q4_0_4_4 was removed"),
+    "type 32": unknown(typed(32), "tensor type Q4_0_4_8 was removed"),
+    "type 33": unknown(typed(33), "tensor type Q4_0_8_8 was removed"),
     "type 36": unknown(typed(36), "tensor type IQ4_NL_4_4 was removed"),
+    "type 37": unknown(typed(37), "tensor type IQ4_NL_4_8 was removed"),
+    "type 38": unknown(typed(38), "tensor type IQ4_NL_8_8 was removed"),
     "type 43": unknown(typed(43), 'type number 43 in a file with general.name = "somebody\'s model"'),
     "type 144": unknown(typed(144), "type number 144"),
     "type of all ones": unknown(one_tensor(tensor("a", (8,), 2**32 - 1, 0)), "tensor a: unknown tensor type"),
@@ -242,8 +250,12 @@ LEGACY_ROWS, LEGACY_SIZE = laid_out([("a", (512, 4), TENSOR_Q2_0_G128), ("b", (2
 MAINLINE_ROWS, MAINLINE_SIZE = laid_out([("a", (512, 40), TENSOR_Q2_0)])
 
 
+def second_row(offset: int) -> bytes:
+    return tensor("b", (8,), 0, offset)
+
+
 def second(offset: int) -> bytes:
-    return file([], [tensor("a", (8,), 0, 0), tensor("b", (8,), 0, offset)], bytes(64))
+    return file([], [tensor("a", (8,), 0, 0), second_row(offset)], bytes(64))
 
 
 LAYOUTS = {
@@ -269,7 +281,33 @@ LAYOUTS = {
         file([], [tensor("a", (256,), 42, 0), tensor("b", (256,), 42, 128)], bytes(256)), "fit neither Q2_0"
     ),
     "type 42 in the older layout, cut short": fault(
-        file([], LEGACY_ROWS, bytes(LEGACY_SIZE - 40)), "as the older layout: "
+        file([], LEGACY_ROWS, bytes(LEGACY_SIZE - 40)),
+        "tensor b: the file ends before the tensor does: expected 272 bytes of Q2_0_G128 at offset 544, found 248",
+    ),
+    "type 42 of one tensor, shorter than either": fault(
+        file([], MAINLINE_ROWS, bytes(MAINLINE_SIZE - 352)), "as the older layout: 32 bytes of the last tensor are miss"
+    ),
+    "type 42 of one tensor, longer than its padding allows": fault(
+        file([], MAINLINE_ROWS, bytes(MAINLINE_SIZE + 32)), "as Q2_0: 32 bytes follow the last tensor; as the older"
+    ),
+    "type 42 in the older layout, then as Q2_0": fault(
+        file([], [tensor("a", (512, 40), 42, 0), tensor("b", (512, 40), 42, 5440)], bytes(5440 + 5760)),
+        "as the older layout: 320 bytes follow the last tensor",
+    ),
+    "type 42 as Q2_0, then in the older layout": fault(
+        file([], [tensor("a", (512, 40), 42, 0), tensor("b", (512, 40), 42, 5760)], bytes(5760 + 5440)),
+        "expected 5760 bytes of Q2_0 at offset 5760, found 5440",
+    ),
+    "type 142 in another program's blocks": fault(
+        file([pair(NAME, scalar(STRING, "theirs"))], [tensor("a", (2048,), 142, 0), second_row(576)], bytes(608)),
+        "Another program may use number 142 for a type of its own; this is a file with general.name = 'theirs'",
+    ),
+    "type 143 in another program's blocks": fault(
+        file([], [tensor("a", (256,), 143, 0), second_row(160)], bytes(192)),
+        "Another program may use number 143 for a type of its own; this is a file of unknown origin",
+    ),
+    "type 142 longer than the file": fault(
+        one_tensor(tensor("a", (512,), 142, 0), bytes(128)), "expected 136 bytes of PQ2_0 at offset 0, found 128 bytes"
     ),
     "type 42 as Q2_0, cut short above the older size": fault(
         file([], MAINLINE_ROWS, bytes(MAINLINE_SIZE - 32)), "as the older layout: 288 bytes follow the last tensor"
@@ -295,8 +333,51 @@ SPLITS = {
     ),
 }
 
+
+def one_of_two(other: bytes | None, error: type[PrismError], says: str, first: bytes | None = None) -> Case:
+    """The first shard of a set of two, and the second."""
+    beside = {shard_name(1, 2): other} if other is not None else {}
+    return Case(first or shard(0, ("a",), count=2, total=2), error, says, shard_name(0, 2), beside)
+
+
+SETS = {
+    "shard missing": one_of_two(None, FormatError, "shards are missing: expected 2 files, found no model-00002-of"),
+    "999 shards missing": Case(
+        shard(0, ("a",), count=1000, total=1000), FormatError, "model-00005-of-01000.gguf …", shard_name(0, 1000)
+    ),
+    "shard of another place": one_of_two(
+        shard(0, ("b",), count=2, total=2), FormatError, "expected split.no 1 of 2, found 0 of 2"
+    ),
+    "shard of another set": one_of_two(
+        shard(1, ("b",), count=3, total=2), FormatError, "expected split.no 1 of 2, found 1 of 3"
+    ),
+    "shard that is the first one again": one_of_two(
+        shard(0, ("a",), count=2, total=2), FormatError, "expected split.no 1 of 2, found 0 of 2"
+    ),
+    "shard without a place": one_of_two(
+        shard(1, ("b",), {"split.no": b""}, count=2, total=2), FormatError, "split.no: the file has no such key"
+    ),
+    "shard with a negative place": one_of_two(
+        shard(1, ("b",), {"split.no": scalar(I32, -1)}, count=2, total=2), FormatError, "split.no: wrong kind of value"
+    ),
+    "tensor in two shards": one_of_two(
+        shard(1, ("a",), count=2, total=2), FormatError, "tensor 'a': a tensor occurs in two shards"
+    ),
+    "set of too few tensors": one_of_two(
+        shard(1, ("b",), count=2, total=2),
+        FormatError,
+        "split.tensors.count: the shards hold another number of tensors than the set should: expected 3, found 2",
+        shard(0, ("a",), count=2, total=3),
+    ),
+    "shard with an array of 2^63": one_of_two(
+        one_key(array(U8, [], 2**63)), LimitError, f"{shard_name(1, 2)}, byte 52, general.name: too many items"
+    ),
+    "shard cut short": one_of_two(shard(1, ("b",), count=2, total=2)[:-1], FormatError, "the file ends before"),
+    "shard that is empty": one_of_two(b"", FormatError, f"{shard_name(1, 2)}: the file is empty"),
+}
+
 CASES: dict[str, Case] = {}
-for group in (HEADERS, KEYS, ARRAYS, ALIGNMENTS, ROWS, LAYOUTS, SPLITS):
+for group in (HEADERS, KEYS, ARRAYS, ALIGNMENTS, ROWS, LAYOUTS, SPLITS, SETS):
     assert not CASES.keys() & group.keys()
     CASES |= group
 assert len(CASES) >= 80
@@ -327,22 +408,23 @@ def refuse(path: Path) -> PrismError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_malformed_files_are_refused(name: str, tmp_path: Path, worst: Worst) -> None:
-    case = CASES[name]
-    path = tmp_path / "hostile.gguf"
-    path.write_bytes(case.raw)
+@pytest.mark.parametrize("case_name", CASES)
+def test_malformed_files_are_refused(case_name: str, tmp_path: Path, worst: Worst) -> None:
+    case = CASES[case_name]
+    path = tmp_path / case.name
+    for name, raw in {case.name: case.raw, **case.beside}.items():
+        (tmp_path / name).write_bytes(raw)
     with peak_memory() as memory:
         error = refuse(path)
     assert type(error) is case.error, error
     assert case.says in str(error)
-    assert str(path) in str(error.where)
+    assert str(tmp_path if case.beside else path) in str(error.where)
     assert str(error).isprintable() or str(error).replace("\n", "").isprintable()
     seconds = min(elapsed(path) for _ in range(3))
     if seconds > worst.seconds:
-        worst.seconds, worst.slowest = seconds, name
+        worst.seconds, worst.slowest = seconds, case_name
     if memory.growth > worst.memory:
-        worst.memory, worst.greediest = memory.growth, name
+        worst.memory, worst.greediest = memory.growth, case_name
     assert seconds < SECONDS
     assert memory.growth < MEMORY
 
@@ -374,8 +456,11 @@ STRICTER = {
     "bytes that no file has (CVE-2025-53630)": "ggml looks at the end of the file when it reads the data",
     "data one byte short": "ggml looks at the end of the file when it reads the data",
     "second tensor cut short": "ggml looks at the end of the file when it reads the data",
+    "type 42 as Q2_0, then in the older layout": "ggml looks at the end of the file when it reads the data",
+    "type 42 of one tensor, shorter than either": "ggml looks at the end of the file when it reads the data",
     "type 42 as Q2_0, cut short above the older size": "ggml looks at the end of the file when it reads the data",
-    **dict.fromkeys(SPLITS, "ggml's reader knows no sets"),
+    "type 42 of one tensor, longer than its padding allows": "ggml knows one layout of type 42 and need not choose",
+    **dict.fromkeys((*SPLITS, *SETS), "ggml's reader knows no sets"),
 }
 assert STRICTER.keys() <= CASES.keys()
 

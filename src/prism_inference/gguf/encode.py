@@ -73,6 +73,10 @@ def encode_string(value: str | bytes, where: str, limit: int = GGUF_MAX_STRING_B
 
 def _encode_array(value: Any, kind: ValueType | None, where: str) -> tuple[ValueType, bytes]:
     """Return the type of an array's items and their bytes."""
+    if isinstance(value, np.ndarray) and (value.ndim != 1 or value.dtype.newbyteorder("<") not in _KINDS):
+        found = f"{value.ndim} dimensions of {value.dtype}"
+        expected = "one dimension of numbers or bools"
+        raise FormatError("an array that GGUF cannot hold", where=where, expected=expected, found=found)
     if len(value) > GGUF_MAX_ARRAY_ITEMS:
         raise LimitError(
             "an array is too long", where=where, expected=f"at most {GGUF_MAX_ARRAY_ITEMS} items", found=len(value)
@@ -80,9 +84,7 @@ def _encode_array(value: Any, kind: ValueType | None, where: str) -> tuple[Value
     if isinstance(value, StringArray):
         value = value.raw()
     if isinstance(value, np.ndarray):
-        if value.ndim != 1 or (stored := _KINDS.get(value.dtype.newbyteorder("<"))) is None:
-            found = f"{value.ndim} dimensions of {value.dtype}"
-            raise FormatError("an array that GGUF cannot hold", where=where, expected="one dimension", found=found)
+        stored = _KINDS[value.dtype.newbyteorder("<")]
         if kind in (None, stored):
             return stored, value.astype(_DTYPES[stored], copy=False).tobytes()
         value = value.tolist()

@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import FormatError, LimitError, PrismError, UnsupportedError
+from ..errors import FormatError, LimitError, UnsupportedError
 from ..limits import GGUF_MAX_DIMS, GGUF_MAX_ELEMENTS, GGUF_MAX_EXTENT, GGUF_MAX_NAME_BYTES
 from .cursor import TRUNCATED, Cursor
 from .metadata import Metadata
-from .spec import LEGACY_Q2_0, TensorType, tensor_type
+from .spec import CONTESTED_TYPES, LEGACY_Q2_0, TensorType, tensor_type
 from .values import shown
 
 _PRODUCER_KEYS = ("general.architecture", "general.name", "general.quantized_by", "general.author", "general.file_type")
@@ -86,40 +86,58 @@ def choose_types(rows: Sequence[Row], metadata: Metadata, alignment: int, room: 
     """
     current = [_known_type(row, metadata) for row in rows]
     if LEGACY_Q2_0.id not in (kind.id for kind in current):
-        _check(rows, current, alignment, room)
-        return current
-    legacy = [LEGACY_Q2_0 if kind.id == LEGACY_Q2_0.id else kind for kind in current]
-    spare, reason = _spare(rows, current, alignment, room)
-    legacy_spare, legacy_reason = _spare(rows, legacy, alignment, room)
-    if spare is not None and (spare < alignment or legacy_spare is None):
-        return current
-    if legacy_spare is not None and legacy_spare < alignment:
-        return legacy
+        types = current
+        _end(rows, current, alignment, metadata)
+    else:
+        legacy = [LEGACY_Q2_0 if kind.id == LEGACY_Q2_0.id else kind for kind in current]
+        types = _choose_reading(rows, current, legacy, metadata, alignment, room, where)
+    _check_room(rows, types, room)
+    return types
+
+
+def _choose_reading(
+    rows: Sequence[Row],
+    current: list[TensorType],
+    legacy: list[TensorType],
+    metadata: Metadata,
+    alignment: int,
+    room: int,
+    where: str,
+) -> list[TensorType]:
+    """Return the one of two readings of type 42 that blocks, offsets and, if need be, the end of the file allow."""
+    fitting: list[tuple[list[TensorType], int]] = []
+    faults = []
+    for types in (current, legacy):
+        try:
+            fitting.append((types, _end(rows, types, alignment, metadata)))
+        except FormatError as error:
+            faults.append(str(error).splitlines()[0])
+    ends = [end for _, end in fitting]
+    if len(set(ends)) == 2:
+        fitting = [(types, end) for types, end in fitting if 0 <= room - end < alignment]
+        faults = [_distance(room - end) for end in ends]
+    elif fitting and fitting[0][0] is legacy and room - ends[0] >= alignment:
+        # The offsets do not bound the last tensor: were it Q2_0, it would be longer, and be read as what it is not.
+        fitting = []
+        faults.append(_distance(room - ends[0]))
+    if fitting:
+        return fitting[0][0]
     raise FormatError(
         "tensors of type 42 fit neither Q2_0 (64 weights in 18 bytes) nor Prism's older layout (128 in 34)",
         where=where,
-        found=f"as Q2_0: {reason or _surplus(spare)}; as the older layout: {legacy_reason or _surplus(legacy_spare)}",
-        hint=f"{TRUNCATED} Another program may also use number 42 for a type of its own.",
+        found=f"as Q2_0: {faults[0]}; as the older layout: {faults[1]}",
+        hint=f"{TRUNCATED} {_doubt(LEGACY_Q2_0, metadata)}",
     )
 
 
-def _spare(
-    rows: Sequence[Row], types: Sequence[TensorType], alignment: int, room: int
-) -> tuple[int | None, str | None]:
-    """Return the bytes after the last tensor, or None and why the types do not fit."""
-    try:
-        return room - _check(rows, types, alignment, room), None
-    except PrismError as error:
-        return None, str(error).splitlines()[0]
+def _distance(spare: int) -> str:
+    return f"{spare} bytes follow the last tensor" if spare >= 0 else f"{-spare} bytes of the last tensor are missing"
 
 
-def _surplus(spare: int | None) -> str:
-    return f"{spare} bytes follow the last tensor"
-
-
-def _check(rows: Sequence[Row], types: Sequence[TensorType], alignment: int, room: int) -> int:
-    """Check blocks, offsets and sizes against the data region; return the end of the last tensor."""
+def _end(rows: Sequence[Row], types: Sequence[TensorType], alignment: int, metadata: Metadata) -> int:
+    """Check blocks and offsets; return the end of the last tensor."""
     end = 0
+    before: TensorType | None = None
     for row, kind in zip(rows, types, strict=True):
         check_blocks(row.ne, kind, row.where)
         if row.offset != (expected := padded(end, alignment)):
@@ -128,10 +146,18 @@ def _check(rows: Sequence[Row], types: Sequence[TensorType], alignment: int, roo
                 where=row.where,
                 expected=f"{expected}, where the one before it ends",
                 found=row.offset,
+                hint=_doubt(before, metadata),
             )
+        end = row.offset + kind.size(math.prod(row.ne))
+        before = kind
+    return end
+
+
+def _check_room(rows: Sequence[Row], types: Sequence[TensorType], room: int) -> None:
+    """Refuse tensors that end after the data region."""
+    for row, kind in zip(rows, types, strict=True):
         nbytes = kind.size(math.prod(row.ne))
-        end = row.offset + nbytes
-        if end > room:
+        if row.offset + nbytes > room:
             raise FormatError(
                 "the file ends before the tensor does",
                 where=row.where,
@@ -139,18 +165,29 @@ def _check(rows: Sequence[Row], types: Sequence[TensorType], alignment: int, roo
                 found=f"{max(0, room - row.offset)} bytes",
                 hint=TRUNCATED,
             )
-    return end
+
+
+def _doubt(kind: TensorType | None, metadata: Metadata) -> str | None:
+    """Return what else explains a tensor of the wrong size, if its type has a number that others use as well."""
+    if kind is None or kind.id not in CONTESTED_TYPES:
+        return None
+    return f"Another program may use number {kind.id} for a type of its own; this is a file {_origin(metadata)}."
+
+
+def _origin(metadata: Metadata) -> str:
+    """Return what the file says of where it comes from."""
+    producer = ", ".join(f"{key} = {shown(metadata[key])}" for key in _PRODUCER_KEYS if key in metadata)
+    return f"with {producer}" if producer else "of unknown origin"
 
 
 def _known_type(row: Row, metadata: Metadata) -> TensorType:
     try:
         return tensor_type(row.type_id, row.where)
     except UnsupportedError as error:
-        producer = ", ".join(f"{key} = {shown(metadata[key])}" for key in _PRODUCER_KEYS if key in metadata)
         raise UnsupportedError(
             error.problem,
             where=error.where,
             expected=error.expected,
-            found=f"type number {row.type_id} in a file " + (f"with {producer}" if producer else "of unknown origin"),
+            found=f"type number {row.type_id} in a file {_origin(metadata)}",
             hint=error.hint,
         ) from error

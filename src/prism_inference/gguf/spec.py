@@ -121,6 +121,9 @@ TENSOR_TYPES: Final[dict[str, TensorType]] = {row.name: row for row in _ROWS}
 LEGACY_Q2_0: Final = TENSOR_TYPES["Q2_0_G128"]
 _BY_ID: Final[dict[int, TensorType]] = {row.id: row for row in _ROWS if row is not LEGACY_Q2_0}
 
+# Numbers under which other programs write types of their own, so that a wrong size may mean one of those.
+CONTESTED_TYPES: Final = frozenset({41, 42, 142, 143})
+
 # Numbers that once stood for a type; files that use them are older than the types that replaced them.
 REMOVED_TYPES: Final[dict[int, str]] = {
     4: "Q4_2",

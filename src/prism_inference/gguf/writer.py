@@ -28,7 +28,8 @@ from ..limits import (
     GGUF_MAX_TENSORS,
 )
 from .encode import count_strings, encode_string, encode_value
-from .layout import check_blocks, check_extents, padded
+from .layout import Row, check_blocks, check_extents, choose_types, padded
+from .metadata import Metadata
 from .spec import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, VERSIONS, TensorType, ValueType, tensor_type
 
 Bytes = bytes | bytearray | memoryview | npt.NDArray[Any]
@@ -106,9 +107,9 @@ class GGUFWriter:
         where = f"{self.path}, tensor {name[:80]!r}"
         row = tensor_type(kind, where)
         self._check_name(name, self._tensors, GGUF_MAX_NAME_BYTES, GGUF_MAX_TENSORS, where)
+        if not len(ne) or not all(isinstance(extent, int | np.integer) and extent > 0 for extent in ne):
+            raise FormatError("wrong extents", where=where, expected="one or more, all positive integers", found=ne)
         extents = tuple(int(extent) for extent in ne)
-        if not extents or min(extents) < 1:
-            raise FormatError("wrong extents", where=where, expected="one or more, all positive", found=extents)
         check_extents(extents, where)
         check_blocks(extents, row, where)
         nbytes = row.size(math.prod(extents))
@@ -120,7 +121,8 @@ class GGUFWriter:
         """Write the file.
 
         Raises:
-            FormatError: the chunks of a tensor are not as many bytes as it has.
+            FormatError: the chunks of a tensor are not as many bytes as it has; or nothing in the file would tell in
+                which of its two layouts tensors of type 42 are.
             LimitError: there is too much metadata.
             OSError: the folder or the disk does not take the file.
         """
@@ -149,16 +151,34 @@ class GGUFWriter:
         if len(taken) == most:
             raise LimitError("too many items", where=where, expected=f"at most {most}", found=most + 1)
 
+    def _table(self) -> list[Row]:
+        """Return the rows of the tensor table, after making sure that the reader will find the same types in it."""
+        rows, offset = [], 0
+        for tensor in self._tensors.values():
+            rows.append(Row(tensor.name, tensor.ne, tensor.type.id, offset, f"{self.path}, tensor {tensor.name!r}"))
+            offset += padded(tensor.nbytes, self.alignment)
+        types = [tensor.type for tensor in self._tensors.values()]
+        try:
+            found = choose_types(rows, Metadata({}, str(self.path)), self.alignment, offset, str(self.path))
+        except FormatError:  # both layouts of type 42 in one file
+            found = []
+        if found != types:
+            raise FormatError(
+                "nothing in the file would tell in which layout its tensors of type 42 are",
+                where=str(self.path),
+                expected="either Q2_0 or Q2_0_G128 throughout, and tensors that differ in size between the two",
+                hint="Write Q2_0_G128 as PQ2_0: it holds the same bytes and has a number of its own.",
+            )
+        return rows
+
     def _header(self) -> bytes:
         parts = [MAGIC, struct.pack("<IQQ", self.version, len(self._tensors), len(self._values))]
         for key, value in self._values.items():
             parts += [encode_string(key, key), value]
-        offset = 0
-        for tensor in self._tensors.values():
-            dims = len(tensor.ne)
-            parts.append(encode_string(tensor.name, tensor.name))
-            parts.append(struct.pack(f"<I{dims}QIQ", dims, *tensor.ne, tensor.type.id, offset))
-            offset += padded(tensor.nbytes, self.alignment)
+        for row in self._table():
+            dims = len(row.ne)
+            parts.append(encode_string(row.name, row.name))
+            parts.append(struct.pack(f"<I{dims}QIQ", dims, *row.ne, row.type_id, row.offset))
         header = b"".join(parts)
         if len(header) > GGUF_MAX_HEADER_BYTES:
             expected = f"at most {GGUF_MAX_HEADER_BYTES} bytes"
