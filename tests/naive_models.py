@@ -60,7 +60,11 @@ def weight_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
             block["ffn_gate_inp"] = (s.experts, s.width)
         if s.architecture in ("qwen3", "qwen3moe", "gemma3"):
             block |= {"attn_q_norm": (s.head,), "attn_k_norm": (s.head,)}
-        if s.architecture == "gemma3":
+        if s.architecture == "phi3":
+            q_k_v = sum(block.pop(f"attn_{name}")[0] for name in "qkv")
+            block["attn_qkv"] = (q_k_v, s.width)
+            block["ffn_up"] = (block.pop("ffn_gate")[0] + s.feed_forward, s.width)
+        if s.architecture in ("gemma2", "gemma3"):
             block |= {"post_attention_norm": (s.width,), "post_ffw_norm": (s.width,)}
         shapes |= {f"blk.{b}.{name}.weight": shape for name, shape in block.items()}
         if s.architecture == "qwen2":
@@ -122,7 +126,8 @@ def mixed(s: Shape, p: dict[str, np.ndarray], f: np.ndarray) -> np.ndarray:
 def forward(s: Shape, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
     """Logits [len(ids), vocabulary], float64."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
-    gemma = s.architecture == "gemma3"
+    gemma = s.architecture in ("gemma2", "gemma3")
+    capped = s.architecture == "gemma2"
     keys: list[list[np.ndarray]] = [[] for _ in range(s.blocks)]
     values: list[list[np.ndarray]] = [[] for _ in range(s.blocks)]
     out = []
@@ -131,8 +136,13 @@ def forward(s: Shape, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndar
         for b in range(s.blocks):
             mine = {name.split(".", 2)[2]: value for name, value in w.items() if name.startswith(f"blk.{b}.")}
             p = {name.removesuffix(".weight"): value for name, value in mine.items()}
-            local = gemma and (b + 1) % s.pattern != 0
-            base = 10_000.0 if local else s.base
+            if s.architecture == "phi3":
+                fused, sizes = p.pop("attn_qkv"), np.cumsum([s.heads, s.key_heads]) * s.head
+                p["attn_q"], p["attn_k"], p["attn_v"] = np.split(fused, sizes)
+                p["ffn_gate"], p["ffn_up"] = np.split(p["ffn_up"], 2)
+            local = s.window > 0 and ((capped and b % 2 == 0) or (gemma and not capped and (b + 1) % s.pattern != 0))
+            local = local or (s.window > 0 and s.architecture == "phi3")
+            base = 10_000.0 if local and not capped and gemma else s.base
             h = rms(x, p["attn_norm"], s.eps)
             q, k, v = ((p[f"attn_{name}"] @ h + p.get(f"attn_{name}.bias", 0.0)).reshape(-1, s.head) for name in "qkv")
             if "attn_q_norm" in p:
@@ -145,6 +155,7 @@ def forward(s: Shape, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndar
             for i in range(s.heads):
                 shared = i // (s.heads // s.key_heads)
                 scores = np.array([q[i] @ key[shared] for key in keys[b][first:]]) / np.sqrt(s.head)
+                scores = 50 * np.tanh(scores / 50) if capped else scores
                 soft = np.exp(scores - scores.max())
                 heads.append(
                     sum(a * value[shared] for a, value in zip(soft / soft.sum(), values[b][first:], strict=True))
@@ -159,5 +170,6 @@ def forward(s: Shape, weights: dict[str, np.ndarray], ids: list[int]) -> np.ndar
             )
             x = x + (rms(h, p["post_ffw_norm"], s.eps) if gemma else h)
         head = w["token_embd.weight"] if s.tied else w["output.weight"]
-        out.append(head @ rms(x, w["output_norm.weight"], s.eps))
+        y = head @ rms(x, w["output_norm.weight"], s.eps)
+        out.append(30 * np.tanh(y / 30) if capped else y)
     return np.array(out)

@@ -19,6 +19,9 @@ SHAPES = {
     "qwen3": Shape("qwen3", eps=1e-6, base=1e6),
     "qwen2": Shape("qwen2", eps=1e-6, base=1e6),
     "qwen3moe": Shape("qwen3moe", experts=6, used=3, eps=1e-6),
+    "gemma2": Shape("gemma2", blocks=3, window=6, head=32, eps=1e-6),
+    "phi3": Shape("phi3", base=1e4),
+    "phi3 window": Shape("phi3", tied=False, window=7),
     "gemma3": Shape("gemma3", blocks=7, window=5, head=32, key_heads=1, eps=1e-6, base=1e6),
 }
 NAIVE_ELSEWHERE = {"qwen35", "qwen35moe"}  # test_hybrid.py

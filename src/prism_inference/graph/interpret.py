@@ -230,6 +230,8 @@ def _attention(memory: Memory, node: Tensor) -> None:
     group = q.shape[0] // k.shape[0]
     k, v = k.repeat(group, 0), v.repeat(group, 0)
     scores = np.einsum("htd,hcd->htc", q, k, optimize=True) * node.params[0]
+    if cap := node.params[1]:
+        scores = cap * np.tanh(scores / cap)
     cells = np.arange(k.shape[1])
     first, last = ranges[0, :, 0], ranges[0, :, 1]
     visible = (cells >= first[:, None]) & (cells < last[:, None])
@@ -271,6 +273,7 @@ def _sigmoid(a: Array) -> Array:
 _UNARY: dict[Unary, Callable[[Array], Array]] = {
     Unary.SIGMOID: _sigmoid,
     Unary.SILU: _silu,
+    Unary.TANH: lambda a: np.tanh(a),
     Unary.SOFTPLUS: lambda a: np.logaddexp(0.0, a),
 }
 

@@ -90,6 +90,11 @@ def sigmoid(self: Tensor) -> Tensor:
     return _unary(self, Unary.SIGMOID)
 
 
+def tanh(self: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return _unary(self, Unary.TANH)
+
+
 def silu(self: Tensor) -> Tensor:
     """x / (1 + e^-x)."""
     return _unary(self, Unary.SILU)
@@ -219,11 +224,13 @@ def rope(self: Tensor, positions: Tensor, parameters: RopeParameters, factors: T
     return self.context.node(op, self.type, self.ne, [self, positions, factors], (parameters,))
 
 
-def flash_attn_ext(self: Tensor, keys: Tensor, values: Tensor, ranges: Tensor, scale: float) -> Tensor:
+def flash_attn_ext(
+    self: Tensor, keys: Tensor, values: Tensor, ranges: Tensor, scale: float, cap: float = 0.0
+) -> Tensor:
     """Attention: queries [D, tokens, heads], keys [D, cells, h], values [Dv, cells, h] → [Dv, heads, tokens].
 
     `ranges` is I32 [2, tokens]: token t sees the cells ranges[0, t] … ranges[1, t] - 1. Query head i uses key head
-    i // (heads / h).
+    i // (heads / h). With a cap, scores s become cap·tanh(s / cap).
     """
     op = Op.FLASH_ATTN_EXT
     _require(self.type.name == "F32", op, "wrong type of the queries", self, expected="F32")
@@ -236,7 +243,7 @@ def flash_attn_ext(self: Tensor, keys: Tensor, values: Tensor, ranges: Tensor, s
     _require(self.ne[3] == keys.ne[3] == values.ne[3] == 1, op, "one sequence at a time", self, keys, values)
     _require(ranges.type.name == "I32" and ranges.ne[:2] == (2, self.ne[1]), op, "wrong ranges", ranges)
     ne = (values.ne[0], self.ne[2], self.ne[1])
-    return self.context.node(op, self.type, ne, [self, keys, values, ranges], (scale,))
+    return self.context.node(op, self.type, ne, [self, keys, values, ranges], (scale, cap))
 
 
 def hadamard(self: Tensor, block: int, signs: Tensor | None = None, *, inverse: bool = False) -> Tensor:

@@ -119,6 +119,7 @@ class Op(IntEnum):
 class Unary(IntEnum):
     """Functions of one value, by ggml's numbers; those that are run here."""
 
+    TANH = 4
     SIGMOID = 7
     SILU = 10
     SOFTPLUS = 15

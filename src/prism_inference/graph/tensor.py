@@ -122,6 +122,7 @@ class Tensor:
     mul_mat_id = operations.mul_mat_id
     sigmoid = operations.sigmoid
     silu = operations.silu
+    tanh = operations.tanh
     softplus = operations.softplus
     causal_conv = operations.causal_conv
     gated_delta_net = operations.gated_delta_net

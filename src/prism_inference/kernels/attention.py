@@ -13,7 +13,7 @@ import numpy as np
 from ..plan.layouts import ATTENTION_KEYS as KEYS
 from .cache import load16_q4_0, load16_q8_0
 from .jit import helper
-from .mathematics import exponential
+from .mathematics import exponential, tanh
 from .operands import address, extent, parameter_f32, scratch, stride
 from .simd import (
     fma,
@@ -79,7 +79,7 @@ def _attention(load16, load_last):
         store_f32x16(total + 192, d)
 
     @helper
-    def attend(y, q, key, value, step_k, step_v, d, dv, first, last, scale, scores):
+    def attend(y, q, key, value, step_k, step_v, d, dv, first, last, scale, cap, scores):
         """One query over the cells first … last - 1; scores and sums live in this thread's scratch."""
         sums = scores + 4 * KEYS
         for i in range(0, dv, 16):
@@ -92,6 +92,11 @@ def _attention(load16, load_last):
                 score = product(q, key + step_k * (cell + j), d) * scale if j < count else _LOWEST
                 store_f32(scores + 4 * j, score)
             lanes = load_f32x16(scores)
+            if cap > np.float32(0):
+                store_f32x16(scores, tanh(lanes / splat(cap)) * splat(cap))
+                for j in range(count, KEYS):
+                    store_f32(scores + 4 * j, _LOWEST)
+                lanes = load_f32x16(scores)
             top = max(best, max_lanes(lanes))
             factor = exponential(splat(best - top))
             weights = exponential(lanes - splat(top))
@@ -133,6 +138,7 @@ def _attention(load16, load_last):
                     load_i32(cells),
                     load_i32(cells + 4),
                     parameter_f32(desc, 0),
+                    parameter_f32(desc, 1),
                     scores,
                 )
                 token += nth

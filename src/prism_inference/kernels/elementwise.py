@@ -6,7 +6,7 @@ Rows are shared among the threads. Operand 0 is the result; every operand's own 
 from __future__ import annotations
 
 from .jit import helper
-from .mathematics import gelu_tanh, sigmoid, silu, softplus
+from .mathematics import gelu_tanh, sigmoid, silu, softplus, tanh
 from .operands import address, extent, parameter_f32, row_address, rows, share, stride
 from .simd import (
     fma,
@@ -129,6 +129,7 @@ KERNELS = {
     "sigmoid": _unary(sigmoid),
     "silu": _unary(silu),
     "softplus": _unary(softplus),
+    "tanh": _unary(tanh),
     "swiglu": _gate(silu),
     "geglu": _gate(gelu_tanh),
 }

@@ -51,6 +51,12 @@ def silu(x):
 
 
 @helper
+def tanh(x):
+    """(e^2x - 1) / (e^2x + 1), as 2·sigmoid(2x) - 1: absolute errors of one unit of 1."""
+    return splat(_TWO) * sigmoid(x + x) - splat(_ONE)
+
+
+@helper
 def softplus(x):
     """ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x|; ln(1 + u) = 2·artanh(u / (2 + u)) by its series."""
     u = exponential(splat(np.float32(0)) - absolute(x))

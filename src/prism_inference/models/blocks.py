@@ -49,6 +49,11 @@ class Batch:
     caches: list[Cache | State] = field(default_factory=list)
 
     @property
+    def cells_available(self) -> int:
+        """Positions that the caches hold: the context of the session."""
+        return max((int(part.keys.ne[1]) for part in self.caches if isinstance(part, Cache)), default=0)
+
+    @property
     def size(self) -> int:
         """Number of tokens: the extent that varies."""
         return self.tokens.ne[0]
@@ -188,7 +193,7 @@ def attend(config: Config, q: Tensor, k: Tensor, v: Tensor, batch: Batch, block:
     keys = cache.keys.set_rows(k.permute(0, 2, 1, 3), batch.cells)
     values = cache.values.set_rows(v.permute(0, 2, 1, 3), batch.cells)
     ranges = batch.local_ranges if config.local(block) else batch.ranges
-    heads = q.permute(0, 2, 1, 3).flash_attn_ext(keys, values, ranges, config.attention_scale)
+    heads = q.permute(0, 2, 1, 3).flash_attn_ext(keys, values, ranges, config.attention_scale, config.attention_cap)
     return heads.reshape(config.value_size * config.heads, batch.size)
 
 
@@ -250,7 +255,10 @@ def mixture(config: Config, w: Weights, x: Tensor) -> Tensor:
 
 def logits(config: Config, weights: Weights, x: Tensor) -> Tensor:
     """Final norm and head: [width, outputs] → [vocabulary, outputs]."""
-    return weights.product(EMBEDDING if config.tied else "output.weight", weights.norm("output_norm", x, config.eps))
+    y = weights.product(EMBEDDING if config.tied else "output.weight", weights.norm("output_norm", x, config.eps))
+    if config.logit_cap:
+        y = y.scale(1.0 / config.logit_cap).tanh().scale(config.logit_cap)
+    return y
 
 
 def pick_outputs(config: Config, batch: Batch, block: int, *tensors: Tensor) -> tuple[Tensor, ...]:

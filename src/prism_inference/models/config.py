@@ -74,6 +74,8 @@ class Config:
     rope: RopeParameters
     attention_scale: float
     tied: bool
+    attention_cap: float = 0.0  # scores and logits s become cap·tanh(s / cap); 0 leaves them
+    logit_cap: float = 0.0
     window: int = 0  # sliding window of local layers, 0 where all layers see everything
     local_rope: RopeParameters | None = None
     local_layers: tuple[bool, ...] = ()  # per block: whether it sees only the window

@@ -11,7 +11,7 @@ from ..graph import Tensor
 from .blocks import Batch, Weights
 from .config import Config, Expected
 
-ARCHITECTURES = ("gemma3", "llama", "qwen2", "qwen3", "qwen35", "qwen35moe", "qwen3moe")
+ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", "qwen35", "qwen35moe", "qwen3moe")
 
 
 class Architecture(Protocol):

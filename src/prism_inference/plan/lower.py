@@ -320,7 +320,7 @@ def _attention(low: Lowering, node: Tensor) -> None:
         low.operand(keys),
         low.operand(values),
         low.operand(ranges),
-        params=(float(node.params[0]),),
+        params=(float(node.params[0]), float(node.params[1])),
         scratch=4 * (ATTENTION_KEYS + int(values.ne[0])),
     )
 

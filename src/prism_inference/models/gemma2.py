@@ -1,0 +1,51 @@
+"""The gemma2 architecture: as gemma3 without norms of the heads, every other layer local, scores and logits capped."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ..gguf import Metadata
+from ..graph import RopeMode, Tensor
+from .blocks import Batch, Weights, attention, expected_tensors, feed_forward, logits, pick_outputs
+from .config import Config, Expected, Reader, read_config
+
+_WINDOW, _SCORES, _LOGITS = 4096, 50.0, 30.0  # where the file does not say
+_BLOCKS_27B = 46  # this size alone scales its scores by width / heads instead of the head's size
+
+
+def read(metadata: Metadata, vocabulary: int, tied: bool) -> Config:
+    """Read the hyper-parameters."""
+    config = read_config(metadata, vocabulary, tied, RopeMode.NEOX)
+    r = Reader(metadata)
+    size = config.width / config.heads if config.blocks == _BLOCKS_27B else config.key_size
+    return replace(
+        config,
+        window=r.integer("attention.sliding_window", _WINDOW),
+        local_layers=tuple(block % 2 == 0 for block in range(config.blocks)),
+        attention_scale=1.0 / math.sqrt(size),
+        attention_cap=r.number("attn_logit_softcapping", _SCORES),
+        logit_cap=r.number("final_logit_softcapping", _LOGITS),
+    )
+
+
+def tensors(config: Config) -> dict[str, Expected]:
+    """Return the expected tensors."""
+    expected = expected_tensors(config)
+    for block in range(config.blocks):
+        expected[f"blk.{block}.post_attention_norm.weight"] = Expected((config.width,))
+        expected[f"blk.{block}.post_ffw_norm.weight"] = Expected((config.width,))
+    return expected
+
+
+def build(config: Config, weights: Weights, batch: Batch) -> Tensor:
+    """Return the logits [vocabulary, outputs]."""
+    x = weights.embed(batch.tokens).scale(math.sqrt(config.width))
+    for block in range(config.blocks):
+        w = weights.block(block)
+        h = attention(config, w, w.norm("attn_norm", x, config.eps), batch, block, rope=config.rope)
+        x, h = pick_outputs(config, batch, block, x, h)
+        x = x.add(w.norm("post_attention_norm", h, config.eps))
+        h = feed_forward(w, w.norm("ffn_norm", x, config.eps), Tensor.geglu)
+        x = x.add(w.norm("post_ffw_norm", h, config.eps))
+    return logits(config, weights, x)
