@@ -204,7 +204,9 @@ def test_kinds_of_buffers(rng):
     frozen.setflags(write=False)
     spaced = np.zeros((6, 2, 144), np.uint8)
     spaced[:, 0] = blocks
-    for raw in (bytearray(blocks.tobytes()), memoryview(blocks.tobytes()), blocks, frozen, spaced[:, 0]):
+    doubled = memoryview(np.repeat(blocks.reshape(-1), 2))[::2]
+    views = (memoryview(blocks.tobytes()), doubled, blocks.view(np.int8), blocks.view("<u2"))
+    for raw in (bytearray(blocks.tobytes()), *views, blocks, frozen, spaced[:, 0]):
         assert_same_bits(codecs.decode("Q4_K", raw, 6 * 256), expected)
     assert_same_bits(expected.reshape(6, 256)[1:], codecs.decode("Q4_K", blocks[1:], 5 * 256).reshape(5, 256))
 

@@ -286,6 +286,12 @@ def test_too_large_for_float32():
         codecs.encode("F32", [0.0, 1e39])
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).max == np.finfo(np.float64).max, reason="no float beyond float64 here")
+def test_too_large_for_float64():
+    with pytest.raises(ParameterError, match=r"index \(1,\): a value is too large for float64"):
+        codecs.encode("F64", np.array([1, np.finfo(np.longdouble).max]))
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_partial_blocks_are_refused(name):
     block = tensor_type(name).block
@@ -294,7 +300,7 @@ def test_partial_blocks_are_refused(name):
             codecs.encode(name, np.zeros(shape))
 
 
-@pytest.mark.parametrize("array", [["a"], [1j], [None], [True], np.array([], object)])
+@pytest.mark.parametrize("array", [["a"], [1j], [None], [True], np.array([], object), [[1.0, 2.0], [3.0]]])
 def test_not_numbers(array):
     with pytest.raises(ParameterError, match="not real numbers"):
         codecs.encode("F32", array)

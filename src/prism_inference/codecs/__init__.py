@@ -20,21 +20,23 @@ __all__ = ["CODECS", "Codec", "decode", "encode", "get"]
 _CHUNK = 1 << 16  # elements coded at a time: the temporaries stay within a few MiB, and mostly in the cache
 
 
-def decode(kind: str | int | TensorType, raw: bytes | npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.float32]:
+def decode(
+    kind: str | int | TensorType, raw: bytes | bytearray | memoryview | npt.NDArray[Any], count: int
+) -> npt.NDArray[np.float32]:
     """Decode `count` elements to float32 [count].
 
     Scales that a file gives as infinite or not a number come out as such, without a warning.
 
     Args:
         kind: tensor type by name or number (42 is the mainline Q2_0).
-        raw: the bytes of whole blocks, exactly as many as `count` elements take.
+        raw: the bytes of whole blocks, exactly as many as `count` elements take; an array stands for its bytes.
 
     Raises:
         FormatError: a partial block, or another number of bytes.
         UnsupportedError: an unknown type.
     """
     codec = get(kind)
-    data = np.frombuffer(raw, np.uint8) if isinstance(raw, bytes | bytearray | memoryview) else raw
+    data = np.frombuffer(raw, np.uint8) if isinstance(raw, bytes | bytearray) else np.asarray(raw)
     if count < 0 or count % codec.type.block or codec.type.size(count) != data.nbytes:
         raise FormatError(
             f"not the bytes of {count} elements",
@@ -63,7 +65,7 @@ def encode(kind: str | int | TensorType, array: npt.ArrayLike) -> bytes:
     if codec.encode is None:
         able = ", ".join(name for name, row in CODECS.items() if row.encode is not None)
         raise UnsupportedError("no encoder for this type", where=codec.type.name, expected=able)
-    values = _values(codec, np.asarray(array))
+    values = _values(codec, _numbers(codec.type.name, array))
     rows = np.ascontiguousarray(values).reshape(-1, codec.type.block)
     blocks = np.zeros(len(rows), codec.layout)
     step = _CHUNK // codec.type.block
@@ -83,11 +85,20 @@ def encode(kind: str | int | TensorType, array: npt.ArrayLike) -> bytes:
     return blocks.tobytes()
 
 
+def _numbers(name: str, array: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return an array of real numbers, or refuse what does not make one."""
+    try:
+        source = np.asarray(array)
+    except ValueError as error:  # rows of different lengths
+        raise ParameterError("not real numbers", where=name, expected="one array", found=str(error)) from None
+    if source.dtype.kind not in "fiu":
+        raise ParameterError("not real numbers", where=name, found=f"an array of {source.dtype}")
+    return source
+
+
 def _values(codec: Codec, source: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the numbers in the type that the encoder takes, after all checks that need no encoding."""
     name, block = codec.type.name, codec.type.block
-    if source.dtype.kind not in "fiu":
-        raise ParameterError("not real numbers", where=name, found=f"an array of {source.dtype}")
     if source.ndim == 0 or source.shape[-1] % block:
         raise ParameterError(
             "rows do not fill whole blocks",
@@ -105,7 +116,7 @@ def _values(codec: Codec, source: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return whole.astype(target)
     with np.errstate(over="ignore"):
         values = source.astype(target)
-    _require(np.isfinite(values), "a value is too large for float32", name, source)
+    _require(np.isfinite(values), f"a value is too large for {target}", name, source)
     return values
 
 

@@ -80,15 +80,18 @@ def decode_q2_0(b: Blocks) -> Floats:
     return np.asarray((codes.reshape(len(b), -1).astype(np.float32) - 1) * column(b["d"]))
 
 
-def _scaled_codes(x: Floats, low: int, high: int) -> tuple[Floats, npt.NDArray[np.uint8]]:
-    """d = max|x| and code = clip(round(x/d) + 1, low, high), ties away from zero."""
+def _scaled_codes(x: Floats) -> tuple[Floats, npt.NDArray[np.uint8]]:
+    """d = max|x| and code = round(x/d) + 1, ties away from zero.
+
+    No |x/d| exceeds 1 by more than a rounding: codes are 0, 1 and 2, and the reference's bounds change nothing.
+    """
     d = np.abs(x).max(-1, keepdims=True)
-    return d[:, 0], np.clip(round_away(x * ratio(1, d)) + 1, low, high).astype(np.uint8)
+    return d[:, 0], (round_away(x * ratio(1, d)) + 1).astype(np.uint8)
 
 
 def encode_q2_0(x: Floats, b: Blocks) -> None:
-    """d = max|x|, code = clip(round(x/d) + 1, 0, 3)."""
-    d, codes = _scaled_codes(x, 0, 3)
+    """d = max|x|, code = round(x/d) + 1; the fourth code is never written."""
+    d, codes = _scaled_codes(x)
     b["d"] = d.astype(np.float16)
     quads = codes.reshape(len(b), -1, 4)
     b["qs"] = quads[..., 0] | (quads[..., 1] << 2) | (quads[..., 2] << 4) | (quads[..., 3] << 6)
@@ -100,8 +103,8 @@ def decode_ptq1_0(b: Blocks) -> Floats:
 
 
 def encode_ptq1_0(x: Floats, b: Blocks) -> None:
-    """d = max|x|, digit = clip(round(x/d) + 1, 0, 2)."""
-    d, codes = _scaled_codes(x, 0, 2)
+    """d = max|x|, digit = round(x/d) + 1."""
+    d, codes = _scaled_codes(x)
     b["d"] = d.astype(np.float16)
     _encode_trits(codes, b, 16)
 
@@ -113,7 +116,7 @@ def decode_tq1_0(b: Blocks) -> Floats:
 
 def encode_tq1_0(x: Floats, b: Blocks) -> None:
     """d = max|x|, digit = round(x/d) + 1."""
-    d, codes = _scaled_codes(x, 0, 2)
+    d, codes = _scaled_codes(x)
     b["d"] = d.astype(np.float16)
     _encode_trits(codes, b, 32)
 
@@ -127,7 +130,7 @@ def decode_tq2_0(b: Blocks) -> Floats:
 
 def encode_tq2_0(x: Floats, b: Blocks) -> None:
     """d = max|x|, code = round(x/d) + 1."""
-    d, codes = _scaled_codes(x, 0, 2)
+    d, codes = _scaled_codes(x)
     b["d"] = d.astype(np.float16)
     parts = codes.reshape(len(b), 2, 4, 32)
     b["qs"] = (parts[:, :, 0] | (parts[:, :, 1] << 2) | (parts[:, :, 2] << 4) | (parts[:, :, 3] << 6)).reshape(-1, 64)
