@@ -34,9 +34,7 @@ TOKENIZER_CACHE_PIECE_CHARACTERS: Final = 64  # longer pieces hardly ever come t
 
 # --- Chat and generation ----------------------------------------------------------------------------------------------
 TEMPLATE_MAX_BYTES: Final = 1 * MIB  # the largest published template is below 64 KiB
-TEMPLATE_MAX_TOKENS: Final = (
-    65_536  # of the template's language, each a cost to compile; published ones have below 4,000
-)
+TEMPLATE_MAX_TOKENS: Final = 65_536  # of the template's language: costs of compiling; published ones are below 4,000
 TEMPLATE_MAX_OUTPUT_BYTES: Final = 64 * MIB
 TEMPLATE_MAX_SECONDS: Final = 5.0  # published templates render in milliseconds
 TEMPLATE_MAX_RANGE: Final = 100_000  # items of one range() call
@@ -51,6 +49,7 @@ STOP_MAX_BYTES: Final = 4 * KIB  # one stop string
 MODEL_MAX_BLOCKS: Final = 1_024
 MODEL_MAX_CONTEXT: Final = 1 << 24
 MODEL_MAX_VOCABULARY: Final = 1_000_000
+MODEL_MAX_EXPERTS_USED: Final = 128  # by one token: each is a node of the graph in every block; published models use 10
 BATCH_TOKENS: Final = 512  # tokens that one run of the plan takes; longer prompts go in several runs
 LOGITS_BATCH_TOKENS: Final = 64  # the same where logits of every position are wanted: bounds their memory
 MAX_THREADS: Final = 256
@@ -60,4 +59,3 @@ IDLE_SESSIONS: Final = 4  # kept by a model for its next calls; each holds a cac
 # --- Graph ------------------------------------------------------------------------------------------------------------
 GRAPH_DEFAULT_CAPACITY: Final = 2_048
 GRAPH_MAX_SOURCES: Final = 10  # as ggml
-GRAPH_PARAMETER_BYTES: Final = 64  # as ggml

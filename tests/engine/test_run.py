@@ -81,6 +81,7 @@ def test_cancel_stops_at_a_barrier_and_the_next_run_is_whole(threads: int) -> No
     whole = time.perf_counter() - start
     stopped = 0
     for attempt in range(20):
+        executable.resume()
         timer = threading.Timer(whole * (attempt + 1) / 40, executable.cancel)
         timer.start()
         try:
@@ -89,8 +90,52 @@ def test_cancel_stops_at_a_barrier_and_the_next_run_is_whole(threads: int) -> No
             stopped += 1
         timer.join()
     assert stopped > 0, "no run was ever cancelled"
+    executable.cancel()
+    with pytest.raises(CancelledError):
+        executable.run()
+    executable.resume()
     executable.run()
     np.testing.assert_array_equal(y.numpy()[0, :4], np.float32(2.0) ** np.full(4, 100))
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+from test_run import chain
+from prism_inference.engine.run import prepare
+from prism_inference.plan.descriptor import CONTROL_DONE
+graph, y = chain(3000, 4096, 64)
+executable = prepare(graph, 2)
+executable.run()
+start = time.perf_counter()
+executable.run()
+whole = time.perf_counter() - start
+interrupted = early = 0
+for attempt in range(40):
+    timer = threading.Timer(whole * attempt / 40, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        executable.run()
+        timer.join()
+    except KeyboardInterrupt:
+        interrupted += 1
+        early += int(executable._flags[CONTROL_DONE]) < len(executable.plan.steps)
+    timer.join()
+    executable.resume()
+    y.storage.array[:] = 0
+    executable.run()
+    assert (y.numpy()[:, :8] == float("inf")).all(), attempt
+print(interrupted, early)
+"""
+
+
+def test_an_interrupt_ends_a_run_early_and_leaves_the_team_whole() -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    interrupted, early = map(int, done.stdout.split())
+    assert interrupted > 20
+    assert early > 10
 
 
 def test_more_threads_than_cores_still_finish() -> None:
@@ -131,7 +176,7 @@ def test_a_forked_child_is_refused() -> None:
         "pid = os.fork()\n"
         "if pid == 0:\n"
         "    try:\n"
-        "        t.run(0, 0)\n"
+        "        t.run(0, 0, lambda: None)\n"
         "    except ParameterError:\n"
         "        os._exit(7)\n"
         "    os._exit(1)\n"

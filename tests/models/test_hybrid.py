@@ -14,9 +14,9 @@ from test_rotation import feed as feed_batch
 import prism_inference as prism
 from naive_models import feed, mixed, rms, rotate, silu
 from prism_inference import gguf
-from prism_inference.errors import CancelledError, ModelError
+from prism_inference.errors import CancelledError, MemoryBudgetError, ModelError
 from prism_inference.graph.interpret import interpret
-from prism_inference.runtime.runner import ModelGraph, SessionOptions
+from prism_inference.runtime.runner import ModelGraph, Runner, SessionOptions
 from prism_inference.runtime.weights import check as check_file
 from tiny import write_keys
 from tolerances import QUANTIZED, check
@@ -252,6 +252,13 @@ def test_experts_and_the_shared_one(tmp_path, rng) -> None:
     assert np.abs(logits - expected).max() < 2e-5 * np.abs(expected).max()
 
 
+def test_as_many_experts_as_published_models_use(tmp_path, rng) -> None:
+    """Ten of them, a shared one and many blocks: the graph has room for all."""
+    h = Hybrid(blocks=12, experts=12, used=10, shared=64)
+    model = prism.load(write_hybrid(tmp_path / "m.gguf", h, hybrid_weights(h, rng)))
+    assert np.isfinite(model.session().evaluate(IDS)).all()
+
+
 def test_chunks_and_threads_change_no_bit(path) -> None:
     whole = prism.load(path, threads=1).session().evaluate(IDS, logits="all")
     session = prism.load(path, threads=2).session()
@@ -314,6 +321,41 @@ def test_a_cancelled_prompt_leaves_the_state_as_it_was(path) -> None:
         np.testing.assert_array_equal(session.evaluate([7]), expected)
         assert session.rewind(len(IDS)) == len(IDS)
     assert cancelled > 0, "no call was ever cancelled"
+
+
+def test_a_repair_that_is_cancelled_loses_nothing(path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a cancelled run the state is evaluated again; cancelling that too must not move the position."""
+    session = prism.load(path).session()
+    session.evaluate(IDS[:10])
+    for token in IDS[10:14]:
+        session.evaluate([token])
+    expected = prism.load(path).session().evaluate([*IDS[:14], 7])
+    run = Runner.run
+
+    def fail(runner: Runner, *args: object) -> np.ndarray:
+        run(runner, *args)  # the state changes, the call fails
+        raise CancelledError("cancelled")
+
+    monkeypatch.setattr(Runner, "run", fail)
+    for _ in range(3):
+        with pytest.raises(CancelledError):
+            session.evaluate([1, 2, 3])
+        assert session.ids == tuple(IDS[:14])
+    monkeypatch.setattr(Runner, "run", run)
+    np.testing.assert_array_equal(session.evaluate([7]), expected)
+
+
+def test_copies_of_the_state_leave_room_for_the_graph_of_all_logits(path) -> None:
+    with pytest.raises(MemoryBudgetError) as first:
+        prism.load(path, context=64, memory=1)
+    with pytest.raises(MemoryBudgetError) as second:
+        prism.load(path, context=64, memory=first.value.needed).session().evaluate(IDS[:2], logits="all")
+    copy = 4 * 3 * (H.channels * (H.taps - 1) + H.s_size * H.s_value * H.s_value_heads)  # 3 recurrent blocks, F32
+    session = prism.load(path, context=64, memory=second.value.needed + copy * 3 // 2).session()
+    for start in (0, 2, 4):
+        session.evaluate(IDS[start : start + 2])
+    session.evaluate(IDS[6:8], logits="all")
+    assert session.rewind(7) == 0, "only the newest copy, at 8, had room"
 
 
 def test_a_prompt_that_extends_a_former_one_is_not_evaluated_from_zero(path) -> None:

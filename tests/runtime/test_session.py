@@ -14,8 +14,9 @@ import pytest
 import prism_inference as prism
 from naive_models import Shape, random_weights
 from prism_inference.errors import CancelledError, ContextError, MemoryBudgetError, ParameterError, UnsupportedError
-from prism_inference.limits import IDLE_SESSIONS
+from prism_inference.limits import BATCH_TOKENS, IDLE_SESSIONS
 from prism_inference.runtime.model import parse_memory
+from prism_inference.runtime.runner import Runner
 from tiny import write_model
 
 SHAPE = Shape("llama", context=64)
@@ -96,6 +97,27 @@ def test_cancel_leaves_the_position_and_the_next_call_is_whole(path: Path) -> No
     np.testing.assert_array_equal(session.evaluate(ids), expected)
 
 
+def test_a_cancel_between_two_batches_is_not_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Shape("llama", context=4 * BATCH_TOKENS)
+    wide = write_model(path.parent / "long.gguf", shape, random_weights(shape, np.random.default_rng(3)))
+    session = prism.load(wide).session()
+    run, calls = Runner.run, []
+
+    def run_and_cancel(runner: Runner, *args: object) -> np.ndarray:
+        calls.append(args)
+        result = run(runner, *args)
+        session.cancel()
+        return result
+
+    monkeypatch.setattr(Runner, "run", run_and_cancel)
+    with pytest.raises(CancelledError):
+        session.evaluate([1] * (3 * BATCH_TOKENS))
+    assert (len(calls), session.position) == (1, 0)
+    monkeypatch.setattr(Runner, "run", run)
+    session.evaluate(IDS)  # a cancel that came too late, or was done with, does not stop the next call
+    assert session.position == len(IDS)
+
+
 def test_sessions_of_one_model_do_not_disturb_each_other(model) -> None:
     a, b = model.session(), model.session()
     alone = a.evaluate(IDS)
@@ -128,13 +150,26 @@ def test_two_threads_may_use_one_model(model) -> None:
 
 def test_the_memory_budget_is_admitted_before_anything_is_taken(path: Path) -> None:
     with pytest.raises(MemoryBudgetError) as caught:
-        prism.load(path, memory=1000)
+        prism.load(path, context=64, memory=1000)
     assert caught.value.budget == 1000
     assert caught.value.needed == sum(caught.value.parts.values())
     assert set(caught.value.parts) == {"weights", "state", "activations"}
-    prism.load(path, memory=caught.value.needed)
+    prism.load(path, context=64, memory=caught.value.needed)
     with pytest.raises(MemoryBudgetError):
-        prism.load(path, memory=caught.value.needed - 1)
+        prism.load(path, context=64, memory=caught.value.needed - 1)
+
+
+@pytest.mark.parametrize(("cache_type", "bytes_per_position"), [("F32", 768), ("F16", 384)])
+def test_the_default_context_fits_half_of_what_a_budget_leaves(
+    path: Path, cache_type: str, bytes_per_position: int
+) -> None:
+    """2 blocks of 2 key heads with keys and values of 24 numbers."""
+    shape = Shape("llama", context=1 << 20)
+    wide = write_model(path.parent / "wide.gguf", shape, random_weights(shape, np.random.default_rng(3)))
+    weights = prism.load(wide, context=64).file.nbytes
+    model = prism.load(wide, memory=weights + (8 << 20), cache_type=cache_type)
+    assert model.context == (4 << 20) // bytes_per_position
+    assert prism.load(path, memory="1GiB").context == SHAPE.context, "never more than trained"
 
 
 def test_wrong_sizes_are_refused(path: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import CancelledError, GraphError, ParameterError
 from ..graph import Dim, Graph, Storage
@@ -75,8 +73,7 @@ class Executable:
         Raises:
             CancelledError: `cancel` was called; results are undefined, what lies outside the arena may be half written.
         """
-        self._flags[layout.CONTROL_CANCEL] = 0
-        self.threads.run(self._executor, self._control.address)
+        self.threads.run(self._executor, self._control.address, self.cancel)
         if self._flags[layout.CONTROL_DONE] != len(self.plan.steps):
             raise CancelledError(
                 "the run was cancelled",
@@ -85,8 +82,12 @@ class Executable:
             )
 
     def cancel(self) -> None:
-        """Make the current run stop at its next barrier; callable from any thread."""
+        """Make the current run stop at its next barrier, and later ones at once; callable from any thread."""
         self._flags[layout.CONTROL_CANCEL] = 1
+
+    def resume(self) -> None:
+        """Take `cancel` back."""
+        self._flags[layout.CONTROL_CANCEL] = 0
 
     def _keep_outputs(self) -> None:
         """Give the tensors whose results are kept their bytes in the arena, so that they can be read."""
@@ -138,8 +139,3 @@ def compute(graph: Graph, threads: int | None = None) -> None:
         if leaf.storage is None:
             raise GraphError("a leaf has no data", where=repr(leaf), hint="Set it before the graph is computed.")
     prepare(graph, threads).run()
-
-
-def as_array(storage: Storage, dtype: Any) -> npt.NDArray[Any]:
-    """View storage as numbers."""
-    return storage.array.view(dtype)

@@ -1,6 +1,8 @@
 """The threads that run plans: they wait without using the processor, and run one plan at a time together.
 
-The caller's thread is thread 0. Runs leave the GIL (ctypes calls do), so other Python threads go on. Knows no plan.
+The caller only waits. An interrupt (Ctrl-C) reaches the caller's thread alone, so it can neither split the team nor
+leave one thread waiting for another. Runs leave the GIL (ctypes calls do), so other Python threads go on. Knows no
+plan.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from functools import cache
+from queue import SimpleQueue
 
 from ..errors import ParameterError
 from ..limits import MAX_THREADS
@@ -17,27 +21,47 @@ from ..settings import settings
 KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
+class _Job:
+    """One run: the executor's address, the control block's, and how to make it end early.
+
+    The last is a method of what owns the memory in use, which so lives as long as the job.
+    """
+
+    def __init__(self, executor: int, control: int, cancel: Callable[[], None]) -> None:
+        self.executor = executor
+        self.control = control
+        self.cancel = cancel
+        self.running = True
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
 class Team:
-    """`size` threads, this caller's among them. One run at a time; a second caller waits for its turn."""
+    """`size` threads. They do one run at a time; further callers wait for their turn."""
 
     def __init__(self, size: int) -> None:
         if not 1 <= size <= MAX_THREADS:
             raise ParameterError("wrong number of threads", expected=f"1 to {MAX_THREADS}", found=size)
         self.size = size
-        self._turn = threading.Lock()
         self._process = os.getpid()
-        self._work: tuple[int, int] = (0, 0)
-        self._start = [threading.Semaphore(0) for _ in range(size - 1)]
-        self._finished = threading.Semaphore(0)
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._starts: list[SimpleQueue[_Job]] = [SimpleQueue() for _ in range(size - 1)]
+        self._finished: SimpleQueue[None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._serve, args=(number + 1,), name=f"prism-{number + 1}", daemon=True)
-            for number in range(size - 1)
+            threading.Thread(target=self._lead, name="prism-0", daemon=True),
+            *(
+                threading.Thread(target=self._follow, args=(number,), name=f"prism-{number}", daemon=True)
+                for number in range(1, size)
+            ),
         ]
         for thread in self._threads:
             thread.start()
 
-    def run(self, executor: int, control: int) -> None:
-        """Call the executor at address `executor` in every thread with the control block at `control`.
+    def run(self, executor: int, control: int, cancel: Callable[[], None]) -> None:
+        """Have every thread call the executor at address `executor` with the control block at `control`.
+
+        An exception that reaches the caller meanwhile (KeyboardInterrupt) calls `cancel` and is raised when the run has
+        ended.
 
         Raises:
             ParameterError: the process was forked after the team was made; its threads do not exist in the child.
@@ -46,20 +70,37 @@ class Team:
             raise ParameterError(
                 "threads do not survive a fork", hint="Start worker processes by spawn, or load the model in the child."
             )
-        with self._turn:
-            self._work = (executor, control)
-            for start in self._start:
-                start.release()
-            KERNEL_TYPE(executor)(control, 0, self.size)
-            for _ in self._start:
-                self._finished.acquire()
+        job = _Job(executor, control, cancel)
+        self._jobs.put(job)
+        interrupt: BaseException | None = None
+        while job.running:
+            try:
+                job.done.acquire()
+            except BaseException as error:  # only ever raised by a signal's handler
+                interrupt = error
+                cancel()
+        if interrupt is not None:
+            raise interrupt
 
-    def _serve(self, number: int) -> None:
+    def _lead(self) -> None:
+        """Thread 0: take the jobs in turn and share each with the others."""
         while True:
-            self._start[number - 1].acquire()
-            executor, control = self._work
-            KERNEL_TYPE(executor)(control, number, self.size)
-            self._finished.release()
+            job = self._jobs.get()
+            for start in self._starts:
+                start.put(job)
+            KERNEL_TYPE(job.executor)(job.control, 0, self.size)
+            for _ in self._starts:
+                self._finished.get()
+            job.running = False
+            job.done.release()
+            del job  # what it keeps alive must not wait for the next one
+
+    def _follow(self, number: int) -> None:
+        while True:
+            job = self._starts[number - 1].get()
+            KERNEL_TYPE(job.executor)(job.control, number, self.size)
+            del job
+            self._finished.put(None)
 
 
 def default_threads() -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..errors import ModelError, UnsupportedError
 from ..gguf import Metadata
 from ..graph import RopeMode, RopeParameters
-from ..limits import MODEL_MAX_BLOCKS, MODEL_MAX_CONTEXT, MODEL_MAX_VOCABULARY
+from ..limits import MODEL_MAX_BLOCKS, MODEL_MAX_CONTEXT, MODEL_MAX_EXPERTS_USED, MODEL_MAX_VOCABULARY
 
 MAX_WIDTH = 1 << 20  # embedding, feed-forward and head sizes; the widest published models stay below 2^17
 
@@ -79,7 +79,6 @@ class Config:
     window: int = 0  # sliding window of local layers, 0 where all layers see everything
     local_rope: RopeParameters | None = None
     local_layers: tuple[bool, ...] = ()  # per block: whether it sees only the window
-
     experts: Experts | None = None
     recurrent: Recurrent | None = None
     recurrent_layers: tuple[bool, ...] = ()  # per block: whether it has a recurrent state instead of keys and values
@@ -190,7 +189,7 @@ def read_experts(metadata: Metadata) -> Experts:
     count = r.integer("expert_count", high=65_536)
     return Experts(
         count=count,
-        used=r.integer("expert_used_count", high=count),
+        used=r.integer("expert_used_count", high=min(count, MODEL_MAX_EXPERTS_USED)),
         feed_forward=r.integer("expert_feed_forward_length"),
         shared=r.integer("expert_shared_feed_forward_length", 0, low=0),
     )

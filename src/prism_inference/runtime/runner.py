@@ -15,7 +15,6 @@ from ..models import Batch, Cache, Config, State, Weights
 from .weights import ModelFile
 
 Logits = npt.NDArray[np.float32]
-NODES_PER_BLOCK = 64  # more than any architecture here has
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class ModelGraph:
         self.logits = model.architecture.build(
             config, Weights(context, model.leaves(context), model.rotation), self.batch
         ).mark_output()
-        self.graph = Graph(context, capacity=NODES_PER_BLOCK * config.blocks + NODES_PER_BLOCK)
+        self.graph = Graph(context, capacity=len(context.tensors))  # no node is made in vain
         self.graph.expand(self.logits)
 
 
@@ -67,7 +66,7 @@ class Runner:
     def __init__(self, graph: ModelGraph, executable: Executable) -> None:
         self.executable = executable
         self.batch = graph.tokens
-        self._all = isinstance(graph.batch.outputs.ne[0], Dim)
+        self.all = isinstance(graph.batch.outputs.ne[0], Dim)  # logits of every token
         self._window = graph.window
         b = graph.batch
         self._tokens, self._positions, self._cells, self._outputs = (
@@ -88,11 +87,11 @@ class Runner:
         self._ranges[:n, 1] = positions + 1
         self._local[:n, 0] = np.maximum(0, positions + 1 - self._window)
         self._local[:n, 1] = positions + 1
-        if not self._all:
+        if not self.all:
             self._outputs[0] = n - 1
         self.executable.bind(tokens=n)
         self.executable.run()
-        return self._logits[: n if self._all else 1]
+        return self._logits[: n if self.all else 1]
 
 
 def _state(context: Context, config: Config, options: SessionOptions, block: int) -> Cache | State:

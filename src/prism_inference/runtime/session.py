@@ -14,7 +14,7 @@ import numpy as np
 from ..engine.objects import Progress, library
 from ..engine.run import Executable
 from ..engine.team import Team
-from ..errors import ContextError, MemoryBudgetError, ParameterError
+from ..errors import CancelledError, ContextError, MemoryBudgetError, ParameterError
 from ..kernels.target import target
 from ..plan import make_plan
 from .runner import Logits, ModelGraph, Runner, SessionOptions
@@ -41,6 +41,7 @@ class Session:
         self._ids: list[int] = []
         self._states: States | None = None
         self._stale = False  # a failed run has changed a recurrent state
+        self._cancelled = False
         self._runners: dict[str, Runner] = {}
         self._runner("last")
 
@@ -94,34 +95,46 @@ class Session:
         self._check(ids)
         if logits not in ("last", "all"):
             raise ParameterError("unknown choice", where="logits", expected="'last' or 'all'", found=repr(logits))
+        self._cancelled = False
+        for runner in self._runners.values():
+            runner.executable.resume()
         runner = self._runner(logits)
         self._repair()
+        return self._evaluate(ids, runner)
+
+    def _evaluate(self, ids: Sequence[int], runner: Runner) -> Logits:
+        """Run the batches; the position moves when all are done."""
         rows = []
         assert self._states is not None
         self._stale = self._states.recurrent
         for start in range(0, len(ids), runner.batch):
-            part = ids[start : start + runner.batch]
-            result = runner.run(part, self.position + start)
-            if logits == "all":
-                rows.append(result.copy())
+            if self._cancelled:
+                raise CancelledError("the evaluation was cancelled")
+            rows.append(runner.run(ids[start : start + runner.batch], self.position + start).copy())
         self._stale = False
         self._ids.extend(int(token) for token in ids)
         if len(ids) > 1:
             self.checkpoint()
-        return np.concatenate(rows) if logits == "all" else result[-1].copy()
+        return np.concatenate(rows) if runner.all else rows[-1][0]
 
     def cancel(self) -> None:
         """Stop a running `evaluate` at the next step; callable from any thread."""
-        for runner in self._runners.values():
+        self._cancelled = True
+        for runner in list(self._runners.values()):
             runner.executable.cancel()
 
     def _repair(self) -> None:
         """After a failed run of a recurrent model: go back to a kept state and come forward again."""
-        if self._stale:
-            ids = self._ids[:]
+        if not self._stale:
+            return
+        ids = self._ids[:]
+        try:
             start = self.rewind(self.position)
             if start < len(ids):
-                self.evaluate(ids[start:])
+                self._evaluate(ids[start:], self._runners["last"])
+        except BaseException:
+            self._ids, self._stale = ids, True
+            raise
 
     def _check(self, ids: Sequence[int]) -> None:
         if len(ids) == 0:
@@ -157,7 +170,8 @@ class Session:
         if budget is not None and sum(parts.values()) > budget:
             raise MemoryBudgetError(sum(parts.values()), budget, parts)
         if self._states is None:
-            spare = None if budget is None else budget - sum(parts.values())
-            self._states = States(graph.batch, spare)
+            self._states = States(graph.batch)
+        if budget is not None:
+            self._states.bound_copies(budget - sum(parts.values()))
         self._states.attach(graph.batch)
         return Runner(graph, Executable(plan, self._threads, library(), self._progress))

@@ -19,12 +19,9 @@ def _leaves(part: Cache | State) -> tuple[Tensor, Tensor]:
 
 
 class States:
-    """Storage for the states of all blocks, zeros at first; the system backs it page by page as it fills.
+    """Storage for the states of all blocks, zeros at first; the system backs it page by page as it fills."""
 
-    `spare` bounds the bytes that copies may take, None leaves that to `STATE_COPIES`.
-    """
-
-    def __init__(self, batch: Batch, spare: int | None) -> None:
+    def __init__(self, batch: Batch) -> None:
         self._storages = [[Storage.allocate(leaf.nbytes) for leaf in _leaves(part)] for part in batch.caches]
         self._recurrent = [
             storage
@@ -33,8 +30,7 @@ class States:
             for storage in pair
         ]
         self._copies: dict[int, list[npt.NDArray[np.uint8]]] = {}
-        size = sum(storage.nbytes for storage in self._recurrent)
-        self._most = min(STATE_COPIES, STATE_COPIES if spare is None or size == 0 else spare // size)
+        self._most = STATE_COPIES
 
     @staticmethod
     def needed(batch: Batch) -> int:
@@ -52,13 +48,23 @@ class States:
             for leaf, storage in zip(_leaves(part), pair, strict=True):
                 leaf.storage = storage
 
+    def bound_copies(self, spare: int) -> None:
+        """Let copies take no more than `spare` bytes; the oldest go if they do."""
+        if self._recurrent:
+            self._most = min(STATE_COPIES, spare // sum(storage.nbytes for storage in self._recurrent))
+            self._drop(self._most)
+
+    def _drop(self, most: int) -> None:
+        """Forget the oldest copies until `most` are left."""
+        while len(self._copies) > most:
+            del self._copies[next(iter(self._copies))]
+
     def save(self, position: int) -> None:
         """Keep a copy of the recurrent state; the oldest goes where there are too many."""
         if not self._recurrent or self._most == 0 or position == 0:
             return
         self._copies.pop(position, None)
-        while len(self._copies) >= self._most:
-            del self._copies[next(iter(self._copies))]
+        self._drop(self._most - 1)
         self._copies[position] = [storage.array.copy() for storage in self._recurrent]
 
     def restore(self, position: int) -> int:
