@@ -1,4 +1,4 @@
-"""The three architectures written out in NumPy, float64, one token after another: the oracle of whole models.
+"""Architectures written out in NumPy, float64, one token after another: the oracle of whole models.
 
 Written from the published formulas, independent of the package's graphs. Weights are float32 arrays in NumPy order
 [out, in].

@@ -49,18 +49,6 @@ SCALAR_CODES: Final[dict[ValueType, str]] = {
     ValueType.INT64: "q",
     ValueType.FLOAT64: "d",
 }
-INTEGERS: Final = frozenset(
-    {
-        ValueType.UINT8,
-        ValueType.INT8,
-        ValueType.UINT16,
-        ValueType.INT16,
-        ValueType.UINT32,
-        ValueType.INT32,
-        ValueType.UINT64,
-        ValueType.INT64,
-    }
-)
 
 
 @dataclass(frozen=True)

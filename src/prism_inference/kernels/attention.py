@@ -2,8 +2,9 @@
 
 Operands: 0 result [Dv, heads, tokens], 1 queries [D, tokens, heads], 2 keys [D, cells, key heads], 3 values
 [Dv, cells, key heads], 4 ranges int32 [2, tokens]: the first cell that a token sees, and one past the last.
-Parameters: 0 scale. Keys are taken 16 at a time in the order of the cells, so that a result depends neither on the
-other tokens of the batch nor on the number of threads. Scratch per thread: (Dv + 16) float32.
+Parameters: 0 scale, 1 cap of the scores (0: none). Keys are taken 16 at a time in the order of the cells, so that a
+result depends neither on the other tokens of the batch nor on the number of threads. Scratch per thread: (Dv + 16)
+float32.
 """
 
 from __future__ import annotations

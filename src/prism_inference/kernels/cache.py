@@ -8,14 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from .jit import helper
-from .operands import address, extent, row_address, rows, share, stride
+from .operands import extent, row_address, rows, share, target_address
 from .simd import (
     absolute,
     load_f16,
     load_f32,
     load_f32x16,
     load_i8x16,
-    load_i32,
     max_lanes,
     maximum,
     splat,
@@ -82,15 +81,10 @@ def _set_rows(write, size):
     """Kernel that encodes row i of operand 1 into row operand2[i] (int32) of the result."""
 
     def kernel(desc, ith, nth):
-        blocks, n1, n2 = extent(desc, 1, 0) // 32, extent(desc, 1, 1), extent(desc, 1, 2)
+        blocks = extent(desc, 1, 0) // 32
         first, last = share(rows(desc, 1), ith, nth)
         for row in range(first, last):
-            i1, i2, i3 = row % n1, (row // n1) % n2, row // (n1 * n2)
-            index = address(desc, 2) + i1 * stride(desc, 2, 0)
-            index += (i2 % extent(desc, 2, 1)) * stride(desc, 2, 1) + (i3 % extent(desc, 2, 2)) * stride(desc, 2, 2)
-            y = address(desc, 0) + load_i32(index) * stride(desc, 0, 1)
-            y += i2 * stride(desc, 0, 2) + i3 * stride(desc, 0, 3)
-            a = row_address(desc, 1, row)
+            y, a = target_address(desc, row), row_address(desc, 1, row)
             for b in range(blocks):
                 write(y + size * b, a + 128 * b)
 

@@ -6,7 +6,7 @@ A kernel's name ends with the type it reads and the type it writes. Rows are sha
 from __future__ import annotations
 
 from .jit import helper
-from .operands import address, extent, row_address, rows, share, stride
+from .operands import extent, row_address, rows, share, stride, target_address
 from .simd import (
     load_bf16,
     load_bf16x16,
@@ -14,7 +14,6 @@ from .simd import (
     load_f16x16,
     load_f32,
     load_f32x16,
-    load_i32,
     store_f16,
     store_f16x16,
     store_f32,
@@ -71,16 +70,10 @@ def _set_rows(source, result):
     copy = line(source, result)
 
     def kernel(desc, ith, nth):
-        n, n1, n2 = extent(desc, 1, 0), extent(desc, 1, 1), extent(desc, 1, 2)
-        step_a, step_y = stride(desc, 1, 0), stride(desc, 0, 0)
+        n, step_a, step_y = extent(desc, 1, 0), stride(desc, 1, 0), stride(desc, 0, 0)
         first, last = share(rows(desc, 1), ith, nth)
         for row in range(first, last):
-            i1, i2, i3 = row % n1, (row // n1) % n2, row // (n1 * n2)
-            index = address(desc, 2) + i1 * stride(desc, 2, 0)
-            index += (i2 % extent(desc, 2, 1)) * stride(desc, 2, 1) + (i3 % extent(desc, 2, 2)) * stride(desc, 2, 2)
-            y = address(desc, 0) + load_i32(index) * stride(desc, 0, 1)
-            y += i2 * stride(desc, 0, 2) + i3 * stride(desc, 0, 3)
-            copy(y, step_y, row_address(desc, 1, row), step_a, n)
+            copy(target_address(desc, row), step_y, row_address(desc, 1, row), step_a, n)
 
     return kernel
 

@@ -5,11 +5,9 @@ The layout is `plan.descriptor`'s. Everything is int64; parameters that are floa
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..plan import descriptor as layout
 from .jit import helper
-from .simd import float_of_bits, load_i64
+from .simd import float_of_bits, load_i32, load_i64
 
 _PARAMETERS = layout.PARAMETERS
 _OPERANDS = layout.OPERANDS
@@ -72,6 +70,17 @@ def row_address(desc, k, row):
 
 
 @helper
+def target_address(desc, row):
+    """Address of the row of operand 0 to which row `row` of operand 1 goes: the int32 operand 2 names it, repeated over
+    the batches."""
+    n1, n2 = extent(desc, 1, 1), extent(desc, 1, 2)
+    i1, i2, i3 = row % n1, (row // n1) % n2, row // (n1 * n2)
+    index = address(desc, 2) + i1 * stride(desc, 2, 0)
+    index += (i2 % extent(desc, 2, 1)) * stride(desc, 2, 1) + (i3 % extent(desc, 2, 2)) * stride(desc, 2, 2)
+    return address(desc, 0) + load_i32(index) * stride(desc, 0, 1) + i2 * stride(desc, 0, 2) + i3 * stride(desc, 0, 3)
+
+
+@helper
 def scratch(desc, ith):
     """Address of this thread's own scratch bytes."""
     return load_i64(desc + 8 * _SCRATCH) + ith * load_i64(desc + 8 * _SCRATCH_STRIDE)
@@ -81,7 +90,3 @@ def scratch(desc, ith):
 def share(count, ith, nth):
     """First and last + 1 of the items of thread ith: contiguous, sizes differing by at most one."""
     return count * ith // nth, count * (ith + 1) // nth
-
-
-ONE = np.float32(1)
-ZERO = np.float32(0)

@@ -91,22 +91,21 @@ class Weights:
 
     def product(self, name: str, x: Tensor) -> Tensor:
         """Multiply by the weight of a (full) name, the input rotated if the weight is folded."""
-        rotation = self.rotation
-        full = f"{self._prefix}{name}"
-        folded = rotation is not None and (full in rotation.weights or (rotation.embedding and full == EMBEDDING))
-        return self(name).mul_mat(self._rotate(x) if folded else x)
+        return self(name).mul_mat(self._input(name, x))
 
-    def _rotate(self, x: Tensor) -> Tensor:
-        assert self.rotation is not None
+    def _input(self, name: str, x: Tensor) -> Tensor:
+        """Return what the weight of a name multiplies: x, or the rotated x."""
+        rotation, full = self.rotation, f"{self._prefix}{name}"
+        if rotation is None or not (full in rotation.weights or (rotation.embedding and full == EMBEDDING)):
+            return x
         if x.index not in self._rotated:
-            self._rotated[x.index] = x.hadamard(self.rotation.block, self._signs.get(int(x.ne[0])))
+            self._rotated[x.index] = x.hadamard(rotation.block, self._signs.get(int(x.ne[0])))
         return self._rotated[x.index]
 
     def picked(self, name: str, x: Tensor, index: Tensor) -> Tensor:
         """Multiply [values, used or 1, tokens] by the experts of `name`.weight that the index picks."""
-        full = f"{self._prefix}{name}.weight"
-        folded = self.rotation is not None and full in self.rotation.weights
-        return self(f"{name}.weight").mul_mat_id(self._rotate(x) if folded else x, index)
+        name = f"{name}.weight"
+        return self(name).mul_mat_id(self._input(name, x), index)
 
     def linear(self, name: str, x: Tensor) -> Tensor:
         """Multiply by `name`.weight and add `name`.bias if the file has it."""
@@ -126,20 +125,29 @@ class Weights:
         return rows.hadamard(self.rotation.block, self._signs.get(int(rows.ne[0])), inverse=True)
 
 
-def expected_tensors(config: Config, *, head_norms: bool = False, biases: bool = False) -> dict[str, Expected]:
-    """Return the tensors of a plain transformer by name.
-
-    Args:
-        head_norms: each head's queries and keys are normalized.
-        biases: attention biases may occur.
-    """
-    d, ff = config.width, config.feed_forward
-    q, k, v = config.heads * config.key_size, config.key_heads * config.key_size, config.key_heads * config.value_size
-    expected = {
+def outer_tensors(config: Config) -> dict[str, Expected]:
+    """Return the tensors before and after the blocks."""
+    d = config.width
+    return {
         "token_embd.weight": Expected((d, config.vocabulary)),
         "output_norm.weight": Expected((d,)),
         "output.weight": Expected((d, config.vocabulary), optional=True),
     }
+
+
+def expected_tensors(
+    config: Config, *, head_norms: bool = False, post_norms: bool = False, biases: bool = False
+) -> dict[str, Expected]:
+    """Return the tensors of a plain transformer by name.
+
+    Args:
+        head_norms: each head's queries and keys are normalized.
+        post_norms: what attention and feed-forward give is normalized.
+        biases: attention biases may occur.
+    """
+    d, ff = config.width, config.feed_forward
+    q, k, v = config.heads * config.key_size, config.key_heads * config.key_size, config.key_heads * config.value_size
+    expected = outer_tensors(config)
     per_block = {
         "attn_norm.weight": Expected((d,)),
         "attn_q.weight": Expected((d, q)),
@@ -156,6 +164,8 @@ def expected_tensors(config: Config, *, head_norms: bool = False, biases: bool =
             "attn_q_norm.weight": Expected((config.key_size,)),
             "attn_k_norm.weight": Expected((config.key_size,)),
         }
+    if post_norms:
+        per_block |= {"post_attention_norm.weight": Expected((d,)), "post_ffw_norm.weight": Expected((d,))}
     if biases:
         sizes = {"attn_q": q, "attn_k": k, "attn_v": v, "attn_output": d}
         per_block |= {f"{name}.bias": Expected((size,), optional=True) for name, size in sizes.items()}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 from ..gguf import Metadata
-from ..graph import RopeMode, Tensor
-from .blocks import Batch, Weights, attention, expected_tensors, feed_forward, logits, pick_outputs
+from ..graph import RopeMode
+from . import gemma3
+from .blocks import expected_tensors
 from .config import Config, Expected, Reader, read_config
 
 _WINDOW, _SCORES, _LOGITS = 4096, 50.0, 30.0  # where the file does not say
@@ -31,21 +33,7 @@ def read(metadata: Metadata, vocabulary: int, tied: bool) -> Config:
 
 def tensors(config: Config) -> dict[str, Expected]:
     """Return the expected tensors."""
-    expected = expected_tensors(config)
-    for block in range(config.blocks):
-        expected[f"blk.{block}.post_attention_norm.weight"] = Expected((config.width,))
-        expected[f"blk.{block}.post_ffw_norm.weight"] = Expected((config.width,))
-    return expected
+    return expected_tensors(config, post_norms=True)
 
 
-def build(config: Config, weights: Weights, batch: Batch) -> Tensor:
-    """Return the logits [vocabulary, outputs]."""
-    x = weights.embed(batch.tokens).scale(math.sqrt(config.width))
-    for block in range(config.blocks):
-        w = weights.block(block)
-        h = attention(config, w, w.norm("attn_norm", x, config.eps), batch, block, rope=config.rope)
-        x, h = pick_outputs(config, batch, block, x, h)
-        x = x.add(w.norm("post_attention_norm", h, config.eps))
-        h = feed_forward(w, w.norm("ffn_norm", x, config.eps), Tensor.geglu)
-        x = x.add(w.norm("post_ffw_norm", h, config.eps))
-    return logits(config, weights, x)
+build = partial(gemma3.build, head_norms=False)

@@ -38,20 +38,16 @@ def read(metadata: Metadata, vocabulary: int, tied: bool) -> Config:
 
 def tensors(config: Config) -> dict[str, Expected]:
     """Return the expected tensors."""
-    expected = expected_tensors(config, head_norms=True)
-    for block in range(config.blocks):
-        expected[f"blk.{block}.post_attention_norm.weight"] = Expected((config.width,))
-        expected[f"blk.{block}.post_ffw_norm.weight"] = Expected((config.width,))
-    return expected
+    return expected_tensors(config, head_norms=True, post_norms=True)
 
 
-def build(config: Config, weights: Weights, batch: Batch) -> Tensor:
+def build(config: Config, weights: Weights, batch: Batch, *, head_norms: bool = True) -> Tensor:
     """Return the logits [vocabulary, outputs]."""
     x = weights.embed(batch.tokens).scale(math.sqrt(config.width))
     for block in range(config.blocks):
         w = weights.block(block)
         rope = config.local_rope if config.local(block) and config.local_rope else config.rope
-        h = attention(config, w, w.norm("attn_norm", x, config.eps), batch, block, rope=rope, head_norms=True)
+        h = attention(config, w, w.norm("attn_norm", x, config.eps), batch, block, rope=rope, head_norms=head_norms)
         x, h = pick_outputs(config, batch, block, x, h)
         x = x.add(w.norm("post_attention_norm", h, config.eps))
         h = feed_forward(w, w.norm("ffn_norm", x, config.eps), Tensor.geglu)

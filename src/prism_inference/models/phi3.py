@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..gguf import Metadata
 from ..graph import RopeMode, Tensor
-from .blocks import Batch, Weights, attend, logits, pick_outputs
+from .blocks import Batch, Weights, attend, logits, outer_tensors, pick_outputs
 from .config import Config, Expected, Reader, read_config
 
 
@@ -28,10 +28,7 @@ def tensors(config: Config) -> dict[str, Expected]:
     """Return the expected tensors."""
     d, ff = config.width, config.feed_forward
     q, k, v = config.heads * config.key_size, config.key_heads * config.key_size, config.key_heads * config.value_size
-    expected = {
-        "token_embd.weight": Expected((d, config.vocabulary)),
-        "output_norm.weight": Expected((d,)),
-        "output.weight": Expected((d, config.vocabulary), optional=True),
+    expected = outer_tensors(config) | {
         "rope_factors_short.weight": Expected((config.rope.rotated // 2,), optional=True),
         "rope_factors_long.weight": Expected((config.rope.rotated // 2,), optional=True),
     }

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..errors import ModelError
 from ..gguf import Metadata
 from ..graph import RopeMode, Tensor
-from .blocks import Batch, State, Weights, attend, feed_forward, logits, mixture, pick_outputs
+from .blocks import Batch, State, Weights, attend, feed_forward, logits, mixture, outer_tensors, pick_outputs
 from .config import Config, Expected, Reader, Recurrent, read_config
 
 _INTERVAL = 4  # where the file does not say which layers attend
@@ -60,11 +60,7 @@ def tensors(config: Config) -> dict[str, Expected]:
     """Return the expected tensors."""
     d, ff, rec = config.width, config.feed_forward, config.recurrent
     assert rec is not None
-    expected = {
-        "token_embd.weight": Expected((d, config.vocabulary)),
-        "output_norm.weight": Expected((d,)),
-        "output.weight": Expected((d, config.vocabulary), optional=True),
-    }
+    expected = outer_tensors(config)
     common = {
         "attn_norm.weight": (d,),
         "post_attention_norm.weight": (d,),

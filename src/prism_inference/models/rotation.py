@@ -114,9 +114,11 @@ def _known(metadata: Metadata, name: str, value: object) -> None:
 
 def _names(metadata: Metadata, key: str, widths: Mapping[str, int]) -> Sequence[str]:
     names = list(metadata.strings(PREFIX + key, ()))
+    seen: set[str] = set()
     for name in names:
-        if names.count(name) > 1:
+        if name in seen:
             raise ModelError("a name occurs twice", where=PREFIX + key, found=name)
+        seen.add(name)
         if name not in widths:
             raise ModelError("a named tensor is missing", where=PREFIX + key, found=name)
     return names

@@ -180,12 +180,13 @@ def _source(node: Tensor, number: int) -> Tensor:
     return source
 
 
-def _add(low: Lowering, node: Tensor) -> None:
-    low.emit("elementwise.add", low.operand(node), low.operand(_source(node, 0)), low.operand(_source(node, 1)))
+def _elementwise(kernel: str) -> Callable[[Lowering, Tensor], None]:
+    """Rule of an operation on two tensors, the second repeated to the first."""
 
+    def rule(low: Lowering, node: Tensor) -> None:
+        low.emit(kernel, low.operand(node), low.operand(_source(node, 0)), low.operand(_source(node, 1)))
 
-def _div(low: Lowering, node: Tensor) -> None:
-    low.emit("elementwise.div", low.operand(node), low.operand(_source(node, 0)), low.operand(_source(node, 1)))
+    return rule
 
 
 def _row_kernel(kernel: str) -> Callable[[Lowering, Tensor], None]:
@@ -203,7 +204,7 @@ def _mul(low: Lowering, node: Tensor) -> None:
         params = (float(a.params[0]),)
         low.emit("norms.rms_norm_mul", low.operand(node), low.dense(_source(a, 0)), low.dense(b), params=params)
     else:
-        low.emit("elementwise.mul", low.operand(node), low.operand(a), low.operand(b))
+        _elementwise("elementwise.mul")(low, node)
 
 
 def _rms_norm(low: Lowering, node: Tensor) -> None:
@@ -326,7 +327,7 @@ def _attention(low: Lowering, node: Tensor) -> None:
 
 
 RULES: dict[Op, Callable[[Lowering, Tensor], None]] = {
-    Op.ADD: _add,
+    Op.ADD: _elementwise("elementwise.add"),
     Op.MUL: _mul,
     Op.SCALE: _scale,
     Op.RMS_NORM: _rms_norm,
@@ -337,7 +338,7 @@ RULES: dict[Op, Callable[[Lowering, Tensor], None]] = {
     Op.CONT: _copy,
     Op.MUL_MAT: _product("matmul"),
     Op.MUL_MAT_ID: _product("experts"),
-    Op.DIV: _div,
+    Op.DIV: _elementwise("elementwise.div"),
     Op.SOFT_MAX: _row_kernel("norms.soft_max"),
     Op.SUM_ROWS: _row_kernel("norms.sum_rows"),
     Op.TOP_K: _row_kernel("experts.top_k"),

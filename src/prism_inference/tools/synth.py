@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import codecs, gguf
 from ..errors import ParameterError
-from ..gguf import GGUFWriter, ValueType, tensor_type
+from ..gguf import GGUFWriter, tensor_type
 from .shapes import SHAPES, TYPES, Shape
 
 _CHUNK = 1 << 22  # weights made at a time
@@ -40,8 +40,7 @@ def write(
         name: a key of `shapes.SHAPES`.
         kind: tensor type of the matrices.
         vocabulary: a GGUF file whose tokenizer is copied; the embedding gets a row per token. Without it the file has
-        no
-            tokenizer.
+            no tokenizer.
         blocks: fewer blocks than the original, for tests.
         progress: called with bytes written and bytes in all.
 
@@ -149,18 +148,22 @@ def _counted(chunks: Iterator[bytes], done: list[int], total: int, progress: Pro
 
 def _add_rotation(writer: GGUFWriter, extents: Mapping[str, tuple[int, ...]], seed: int) -> None:
     """Declare the matrices rotated, as Bonsai 2's files do."""
+    from ..models import rotation
+
     plain = ("ssm_alpha", "ssm_beta", "ssm_conv1d", "token_embd")
     names = [name for name, ne in extents.items() if len(ne) > 1 and not any(part in name for part in plain)]
-    widths = sorted({extents[name][0] for name in [*names, "token_embd.weight"]})
-    rng = np.random.default_rng(seed)
-    prefix = "prism.hadamard."
-    writer.add(prefix + "version", 1)
-    writer.add(prefix + "block_size", 1024)
-    writer.add(prefix + "transform", "normalized-sylvester-walsh-hadamard")
-    writer.add(prefix + "axis", "input-last-dimension")
-    writer.add(prefix + "sign_mode", "explicit")
-    writer.add(prefix + "sign_widths", np.array(widths, np.int32))
-    writer.add(prefix + "sign_values", rng.choice(np.array([-1, 1], np.int32), sum(widths)))
-    writer.add(prefix + "weight_names", names)
-    writer.add(prefix + "inverse_weight_names", ["token_embd.weight"])
-    writer.add(prefix + "gdn_v_grouped", True, ValueType.BOOL)
+    widths = sorted({extents[name][0] for name in [*names, rotation.EMBEDDING]})
+    values: dict[str, Any] = {
+        "version": 1,
+        "block_size": 1024,
+        "transform": rotation.TRANSFORM,
+        "axis": rotation.AXIS,
+        "sign_mode": "explicit",
+        "sign_widths": np.array(widths, np.int32),
+        "sign_values": np.random.default_rng(seed).choice(np.array([-1, 1], np.int32), sum(widths)),
+        "weight_names": names,
+        "inverse_weight_names": [rotation.EMBEDDING],
+        "gdn_v_grouped": True,
+    }
+    for key, value in values.items():
+        writer.add(rotation.PREFIX + key, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,23 @@ from ..target import target
 from .core import F32, HALF, I64, NONE, SINGLE, WORD, F32x16, I32x16, call, first_lanes, lanes_of, operation, pointer
 
 
-def _half_to_single(builder: Any, half: Any) -> Any:
-    """float16 bits (scalar or vector of i16) to float32; exact for every value, NaN and infinity included."""
-    vector = isinstance(half.type, ir.VectorType)
-    lanes = half.type.count if vector else 1
+def _shaped(value: Any) -> tuple[Callable[[ir.Type], ir.Type], Callable[[ir.Type, Any], Any]]:
+    """Return makers of types and of constants with the shape of a value: scalar, or vector of as many lanes."""
+    vector = isinstance(value.type, ir.VectorType)
+    lanes = value.type.count if vector else 1
 
     def kind(element: ir.Type) -> ir.Type:
         return ir.VectorType(element, lanes) if vector else element
 
-    def const(element: ir.Type, value: Any) -> Any:
-        return ir.Constant(kind(element), [value] * lanes if vector else value)
+    def const(element: ir.Type, number: Any) -> Any:
+        return ir.Constant(kind(element), [number] * lanes if vector else number)
 
+    return kind, const
+
+
+def _half_to_single(builder: Any, half: Any) -> Any:
+    """float16 bits (scalar or vector of i16) to float32; exact for every value, NaN and infinity included."""
+    kind, const = _shaped(half)
     if target().half:
         return builder.fpext(builder.bitcast(half, kind(ir.HalfType())), kind(SINGLE))
     wide = builder.zext(half, kind(WORD))
@@ -38,15 +45,7 @@ def _half_to_single(builder: Any, half: Any) -> Any:
 
 def _single_to_half(builder: Any, single: Any) -> Any:
     """float32 (scalar or vector) to float16 bits, rounded to nearest, ties to even; NaN stays NaN."""
-    vector = isinstance(single.type, ir.VectorType)
-    lanes = single.type.count if vector else 1
-
-    def kind(element: ir.Type) -> ir.Type:
-        return ir.VectorType(element, lanes) if vector else element
-
-    def const(element: ir.Type, value: Any) -> Any:
-        return ir.Constant(kind(element), [value] * lanes if vector else value)
-
+    kind, const = _shaped(single)
     if target().half:
         return builder.bitcast(builder.fptrunc(single, kind(ir.HalfType())), kind(HALF))
     bits = builder.bitcast(single, kind(WORD))

@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite import ir
 
 from ..jit import types
-from .core import BYTE, F32, HALF, I64, LONG, NONE, SINGLE, WORD, operation, pointer
+from .core import BYTE, F32, I64, LONG, NONE, SINGLE, WORD, operation, pointer
 
 
 def _scalar_load(name: str, kind: ir.Type, dtype: Any, signed: bool) -> Any:
@@ -25,7 +25,6 @@ def _scalar_load(name: str, kind: ir.Type, dtype: Any, signed: bool) -> Any:
 load_i64 = _scalar_load("load_i64", LONG, np.int64, True)
 load_i32 = _scalar_load("load_i32", WORD, np.int32, True)
 load_u32 = _scalar_load("load_u32", WORD, np.uint32, False)
-load_u16 = _scalar_load("load_u16", HALF, np.uint16, False)
 load_u8 = _scalar_load("load_u8", BYTE, np.uint8, False)
 load_i8 = _scalar_load("load_i8", BYTE, np.int8, True)
 
@@ -53,11 +52,6 @@ def store_i64(builder: Any, address: Any, value: Any) -> Any:
 @operation("store_i32", NONE, (I64, I64), lambda value: np.int32(value).tobytes())
 def store_i32(builder: Any, address: Any, value: Any) -> Any:
     builder.store(builder.trunc(value, WORD), pointer(builder, address, WORD), align=1)
-
-
-@operation("store_u8", NONE, (I64, I64), lambda value: np.uint8(value & 255).tobytes())
-def store_u8(builder: Any, address: Any, value: Any) -> Any:
-    builder.store(builder.trunc(value, BYTE), pointer(builder, address, BYTE), align=1)
 
 
 @operation("float_of_bits", F32, (I64,), lambda bits: np.array([bits], np.int64).astype(np.uint32).view(np.float32)[0])
