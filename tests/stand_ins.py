@@ -103,5 +103,7 @@ class StandInModel:
         return GenerationStream(queue, self.tokenizer, prompt.encode(), params, stop, max_tokens)
 
     def chat_stream(self, messages: Sequence[dict[str, Any]], **options: Any) -> GenerationStream:
-        assert self.template is not None
-        return self.generate(self.template.render(messages), **options)
+        return self.generate(self.require_template().render(messages), **options)
+
+    def require_template(self) -> ChatTemplate:
+        return self.template or ChatTemplate.from_metadata({})

@@ -111,7 +111,7 @@ def test_an_error_is_one_line_and_its_hint(model: StandInModel, path: str, capsy
     assert capsys.readouterr().err == "prism: file: no such thing\nDo this.\n"
 
 
-COMMON = ["--threads", "--context", "--memory", "--deterministic", "--template"]
+COMMON = ["--threads", "--context", "--memory", "--cache-type", "--deterministic", "--template"]
 GENERATION = ["--max-tokens", "--temperature", "--top-k", "--top-p", "--min-p", "--seed", "--stop", "--stats"]
 SPELLINGS = {
     "run": [*COMMON, *GENERATION, "--json", "--raw"],
@@ -137,10 +137,7 @@ def test_run_answers_the_prompt_as_one_message(model: StandInModel, path: str, c
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("Hello!\n", "")
     assert model.prompts == ["[user]Hi[assistant]"]
-    assert model.loaded == (
-        Path(path),
-        {"threads": None, "context": None, "memory": None, "deterministic": False},
-    )
+    assert model.loaded == (Path(path), {"deterministic": False})
     assert model.closed
 
 
@@ -163,12 +160,18 @@ def test_run_raw_and_without_a_template(model: StandInModel, path: str, capsys: 
 
 def test_run_passes_on_what_is_given_and_nothing_else(model: StandInModel, path: str, capsys: Captured) -> None:
     model.replies = ["x", "x"]
-    arguments = ["--threads", "2", "--context", "64", "--memory", "2GiB", "--deterministic"]
+    arguments = ["--threads", "2", "--context", "64", "--memory", "2GiB", "--cache-type", "Q8_0", "--deterministic"]
     arguments += ["--max-tokens", "5", "--temperature", "0.5", "--top-k", "9", "--top-p", "0.9", "--min-p", "0.1"]
     arguments += ["--seed", "7", "--stop", "A", "--stop", "B"]
     assert main(["run", path, *arguments, "Hi"]) == 0
     assert model.loaded is not None
-    assert model.loaded[1] == {"threads": 2, "context": 64, "memory": "2GiB", "deterministic": True}
+    assert model.loaded[1] == {
+        "threads": 2,
+        "context": 64,
+        "memory": "2GiB",
+        "cache_type": "Q8_0",
+        "deterministic": True,
+    }
     assert model.options[0] == {
         "max_tokens": 5,
         "temperature": 0.5,
@@ -502,3 +505,11 @@ def test_pull(monkeypatch: pytest.MonkeyPatch, path: str, capsys: Captured) -> N
     assert first == path
     assert json.loads(second) == {"path": path, "bytes": 4}
     assert asked == ["default", "owner/name:file.gguf"]
+
+
+def test_a_folder_that_is_not_there_is_a_message(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["synth", "bonsai-1.7b", str(tmp_path / "none" / "m.gguf")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("prism: ")
+    assert "No such file" in captured.err

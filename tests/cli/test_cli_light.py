@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from prism_inference.cli import COMMANDS, progress
+from prism_inference.cli import COMMANDS
+from prism_inference.runtime import progress
 from prism_inference.settings import read
 
 HEAVY = {"numpy", "numba", "llvmlite", "tokenizers", "jinja2", "starlette", "uvicorn", "rich", "llguidance", "psutil"}

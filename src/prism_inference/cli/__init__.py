@@ -59,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence(sys.stdout)
         return READER_GONE
+    except OSError as error:  # a folder that is not there, a full disk
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return FAILED
 
 
 def _dispatch(arguments: list[str]) -> int:

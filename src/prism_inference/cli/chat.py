@@ -7,7 +7,6 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from ..chat import ChatTemplate
 from ..errors import ParameterError, PrismError
 from .options import (
     add_model,
@@ -36,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Talk until the input ends."""
     with load_model(args, args.model) as model:
-        if model.template is None:
-            ChatTemplate.from_metadata(model.metadata)  # raises, with what to do instead
+        model.require_template()
         conversation = Conversation(model, args)
         if conversation.interactive:
             print(HELP, file=sys.stderr)

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Write the description."""
     from .. import gguf
+    from ..runtime.progress import byte_progress
     from ..runtime.pull import resolve
-    from .progress import byte_progress
 
     with byte_progress("Fetching the model") as progress:
         path = resolve(args.model, progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ _MODEL_OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
     ("--threads", int, "N", "processor threads (default: the physical cores)"),
     ("--context", int, "N", "tokens that a conversation may hold (default: as trained, if the memory allows)"),
     ("--memory", str, "SIZE", "most memory to use, such as 2GiB (default: no bound)"),
+    ("--cache-type", str, "TYPE", "keep keys and values in F16 (default), F32, Q8_0 or Q4_0"),
 )
 _SAMPLING_OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
     ("--max-tokens", int, "N", "most tokens to write (default: until the model ends or the context is full)"),
@@ -77,14 +79,13 @@ def load_model(args: argparse.Namespace, name: str) -> Model:
     """Load the named model as the options say, fetching it first if need be."""
     import prism_inference
 
+    from ..runtime.progress import byte_progress
     from ..runtime.pull import resolve
-    from .progress import byte_progress
 
     with byte_progress("Fetching the model") as progress:
         path = resolve(name, progress)
-    model = prism_inference.load(
-        path, threads=args.threads, context=args.context, memory=args.memory, deterministic=args.deterministic
-    )
+    options = _given(args, _MODEL_OPTIONS)
+    model = prism_inference.load(path, deterministic=args.deterministic, **options)
     if args.template is not None:
         from ..chat import ChatTemplate
 
@@ -94,7 +95,12 @@ def load_model(args: argparse.Namespace, name: str) -> Model:
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the given options of choosing tokens, as keyword arguments of the model's methods."""
-    names = [flag.removeprefix("--").replace("-", "_") for flag, *_ in _SAMPLING_OPTIONS] + ["stop"]
+    return _given(args, (*_SAMPLING_OPTIONS, ("--stop",)))
+
+
+def _given(args: argparse.Namespace, options: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the options of a table that were given, by the names of the library's arguments."""
+    names = [flag.removeprefix("--").replace("-", "_") for flag, *_ in options]
     return {name: value for name in names if (value := getattr(args, name)) is not None}
 
 

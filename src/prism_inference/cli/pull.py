@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Fetch the model unless it is here."""
+    from ..runtime.progress import byte_progress
     from ..runtime.pull import pull
-    from .progress import byte_progress
 
     with byte_progress("Fetching the model") as progress:
         path = pull(args.name, progress)

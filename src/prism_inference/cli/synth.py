@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .progress import byte_progress
+from ..runtime.progress import byte_progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

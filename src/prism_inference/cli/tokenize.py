@@ -32,8 +32,8 @@ def execute(args: argparse.Namespace) -> int:
     """Write the ids: one a line with its bytes, or one JSON object."""
     import prism_inference
 
+    from ..runtime.progress import byte_progress
     from ..runtime.pull import resolve
-    from .progress import byte_progress
 
     text = read_text(args.text)
     with byte_progress("Fetching the model") as progress:

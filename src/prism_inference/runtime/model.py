@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import gguf
 from ..engine.team import default_threads, team
-from ..errors import ParameterError, UnsupportedError
+from ..errors import ParameterError
 from ..graph.operations import CACHE_TYPES
 from ..limits import GIB, IDLE_SESSIONS, KIB, MAX_THREADS, MIB
 from .progress import kernel_progress
@@ -42,13 +42,13 @@ def load(
         path: a GGUF file (any shard of a set), or `default` for the default model, which is fetched at first use.
         threads: processor threads; default: the physical cores that this process may use.
         context: positions of a session; default: those the model was trained with, fewer where half of the free memory
-            does not hold their cache.
-        memory: most bytes for weights, cache and activations, as a number or as text like `2GiB`; default: no bound.
+            (of what `memory` leaves beside the weights, if that is less) does not hold their cache.
+        memory: most bytes for the weights and the cache and activations of one session, as a number or as text like
+            `2GiB`; default: no bound. Sessions side by side have it each.
         deterministic: ask for the same logits whatever the batch and the number of threads; every kernel here already
             gives them, so this changes nothing yet.
         cache_type: tensor type of the keys and values that a session keeps: `F16`, `F32`, or `Q8_0` and `Q4_0` in
-        about a half
-            and a quarter of the memory of F16.
+            about a half and a quarter of the memory of F16.
 
     Raises:
         FormatError, ModelError, UnsupportedError: the file is not a model that this package runs.
@@ -118,13 +118,14 @@ class Model:
             raise ParameterError(
                 "wrong context", where="context", expected=f"1 to {trained} (as trained)", found=context
             )
-        if cache_type.upper() not in CACHE_TYPES:
+        cache_type = cache_type.upper()
+        if cache_type not in CACHE_TYPES:
             raise ParameterError(
                 "wrong type", where="cache_type", expected=", ".join(CACHE_TYPES), found=repr(cache_type)
             )
         self.file = model
         self._threads = team(threads or default_threads())
-        self._options = SessionOptions(context or default_context(model), memory, cache_type.upper())
+        self._options = SessionOptions(context or default_context(model, memory, cache_type), memory, cache_type)
         self._idle: list[Session] = []
         self._lock = threading.Lock()
         self._idle.append(self.session())
@@ -180,7 +181,17 @@ class Model:
 
         if "tokenizer.chat_template" not in self.metadata:
             return None
-        return ChatTemplate.from_metadata(self.file.file.metadata)
+        return ChatTemplate.from_metadata(self.metadata)
+
+    def require_template(self) -> ChatTemplate:
+        """Return the chat template.
+
+        Raises:
+            UnsupportedError: there is none.
+        """
+        from ..chat.template import ChatTemplate
+
+        return self.template or ChatTemplate.from_metadata(self.metadata)
 
     def session(self) -> Session:
         """Start a sequence of its own."""
@@ -232,12 +243,8 @@ class Model:
             UnsupportedError: the file has no chat template.
             TemplateError: the template rejects the conversation.
         """
-        if self.template is None:
-            raise UnsupportedError(
-                "the model has no chat template", where=str(self.path), hint="Use generate() with a prompt of your own."
-            )
-        tokenizer = self.tokenizer
-        text = self.template.render(
+        template, tokenizer = self.require_template(), self.tokenizer
+        text = template.render(
             list(messages),
             bos_token=_spelling(tokenizer, tokenizer.bos_id),
             eos_token=_spelling(tokenizer, tokenizer.eos_id),
@@ -297,15 +304,17 @@ class _Lease:
             self._model.give_back(session)
 
 
-def default_context(model: ModelFile) -> int:
-    """Return the trained context, or fewer positions where half of the free memory does not hold their cache."""
+def default_context(model: ModelFile, memory: int | None, cache_type: str) -> int:
+    """Return the trained context, or fewer positions where half of the free memory, or of what a budget leaves beside
+    the weights, does not hold their cache."""
     import psutil
 
-    config = model.config
+    config, free = model.config, psutil.virtual_memory().available
+    room = free if memory is None else min(free, memory - model.nbytes)
     attending = sum(not config.is_recurrent(block) for block in range(config.blocks))
-    per_position = 2 * attending * config.key_heads * (config.key_size + config.value_size)
-    affordable = int(psutil.virtual_memory().available // 2 // max(1, per_position))
-    return max(1, min(config.context, affordable))
+    kind = gguf.tensor_type(cache_type)
+    per_position = attending * config.key_heads * (kind.size(config.key_size) + kind.size(config.value_size))
+    return max(1, min(config.context, int(room) // 2 // max(1, per_position)))
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:

@@ -1,41 +1,60 @@
-"""A progress bar on stderr while kernels are compiled; shown only where something takes long and a person may watch."""
+"""Progress bars on stderr, for what takes long: shown only where a person may watch."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Protocol
 
-from ..engine.objects import Progress
 from ..settings import settings
 
 
+class Show(Protocol):
+    """Takes what is done, what there is in all, and what comes next."""
+
+    def __call__(self, done: int, total: int, note: str = "", /) -> None:
+        """Move the bar."""
+
+
+def byte_progress(label: str) -> AbstractContextManager[Show | None]:
+    """Give a callback of bytes done and bytes in all."""
+    return _bar(label, in_bytes=True)
+
+
+def kernel_progress() -> AbstractContextManager[Show | None]:
+    """Give a callback for `Library.addresses`: kernels done, kernels in all, key of the next."""
+    return _bar("Compiling kernels (once per machine)", in_bytes=False)
+
+
 @contextmanager
-def kernel_progress() -> Iterator[Progress | None]:
-    """Give a callback for `Library.addresses`; the bar appears with the first kernel that must be compiled."""
-    if not settings().progress:
+def _bar(label: str, in_bytes: bool) -> Iterator[Show | None]:
+    """The bar appears with the first call of the callback, so that what is at hand already shows none."""
+    if not settings().progress or not sys.stderr.isatty():
         yield None
         return
-    bar: list[Any] = []
+    with ExitStack() as stack:
+        move: Show | None = None
 
-    def show(done: int, total: int, key: str) -> None:
-        if not bar:
-            bar.append(_new_bar(total))
-        progress, task = bar[0]
-        progress.update(task, completed=done, description=f"Compiling kernels (once per machine): {key}")
+        def show(done: int, total: int, note: str = "", /) -> None:
+            nonlocal move
+            move = move or stack.enter_context(_started(label, in_bytes))
+            move(done, total, note)
 
-    try:
         yield show
-    finally:
-        for progress, _ in bar:
-            progress.stop()
 
 
-def _new_bar(total: int) -> tuple[Any, Any]:
+@contextmanager
+def _started(label: str, in_bytes: bool) -> Iterator[Show]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    progress.start()
-    return progress, progress.add_task("Compiling kernels", total=total)
+    count = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+
+        def move(done: int, total: int, note: str = "", /) -> None:
+            bar.update(task, completed=done, total=total, description=f"{label}: {note}" if note else label)
+
+        yield move
