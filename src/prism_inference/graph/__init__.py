@@ -1,9 +1,24 @@
-"""The tensor graph: tensors, operations, the order of their execution, and a NumPy interpreter that is their oracle."""
+"""The tensor graph: tensors, operations, order of execution, derivatives, and a NumPy interpreter as their oracle."""
 
 from .extents import Dim
 from .graph import Graph
-from .operations import RopeParameters
-from .ops import Glu, Op, RopeMode, Unary
+from .ops import Glu, Interpolation, Op, Order, Pool, RopeMode, Triangle, Unary
+from .rope import RopeParameters
 from .tensor import Context, Storage, Tensor
 
-__all__ = ["Context", "Dim", "Glu", "Graph", "Op", "RopeMode", "RopeParameters", "Storage", "Tensor", "Unary"]
+__all__ = [
+    "Context",
+    "Dim",
+    "Glu",
+    "Graph",
+    "Interpolation",
+    "Op",
+    "Order",
+    "Pool",
+    "RopeMode",
+    "RopeParameters",
+    "Storage",
+    "Tensor",
+    "Triangle",
+    "Unary",
+]

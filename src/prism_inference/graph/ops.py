@@ -114,15 +114,44 @@ class Op(IntEnum):
     # Operations of our own, beyond ggml's numbers.
     HADAMARD = 1000
     CAUSAL_CONV = 1001
+    UNARY_BACK = 1002
+    NORM_BACK = 1003
+    L2_NORM_BACK = 1004
+    OUT_PROD_ID = 1005  # MUL_MAT_ID's way back to its inputs
+    MUL_MAT_ID_BACK = 1006  # … and to its weights
+    SSM_CONV_BACK = 1007
+    GATED_DELTA_NET_BACK = 1008
+    TOKEN_LOSS = 1009
+    TOKEN_LOSS_BACK = 1010
+    ROUND_TO = 1011
+    UPSCALE_BACK = 1012
 
 
 class Unary(IntEnum):
-    """Functions of one value, by ggml's numbers; those that are run here."""
+    """Functions of one value, by ggml's numbers."""
 
+    ABS = 0
+    SGN = 1
+    NEG = 2
+    STEP = 3
     TANH = 4
+    ELU = 5
+    RELU = 6
     SIGMOID = 7
+    GELU = 8
+    GELU_QUICK = 9
     SILU = 10
+    HARDSWISH = 11
+    HARDSIGMOID = 12
+    EXP = 13
+    EXPM1 = 14
     SOFTPLUS = 15
+    GELU_ERF = 16
+    XIELU = 17
+    FLOOR = 18
+    CEIL = 19
+    ROUND = 20
+    TRUNC = 21
 
 
 class Glu(IntEnum):
@@ -144,3 +173,33 @@ class RopeMode(IntEnum):
 
 
 VIEWS = frozenset({Op.RESHAPE, Op.VIEW, Op.PERMUTE, Op.TRANSPOSE})  # share their source's bytes and compute nothing
+
+
+class Pool(IntEnum):
+    """What a window becomes, by ggml's numbers."""
+
+    MAX = 0
+    AVG = 1
+
+
+class Interpolation(IntEnum):
+    """How UPSCALE fills in, by ggml's numbers."""
+
+    NEAREST = 0
+    BILINEAR = 1
+
+
+class Order(IntEnum):
+    """Direction of ARGSORT, by ggml's numbers."""
+
+    ASC = 0
+    DESC = 1
+
+
+class Triangle(IntEnum):
+    """What TRI keeps, by ggml's numbers."""
+
+    UPPER_DIAG = 0
+    UPPER = 1
+    LOWER_DIAG = 2
+    LOWER = 3

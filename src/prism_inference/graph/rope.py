@@ -1,13 +1,36 @@
-"""The numbers of rotary embedding: inverse frequencies and magnitude, YaRN included. Knows no tensor."""
+"""Numbers of positions: parameters, inverse frequencies and magnitude of rotary embedding, YaRN included; slopes of
+ALiBi. Knows no tensor."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from .operations import RopeParameters
+from .ops import RopeMode
+
+
+@dataclass(frozen=True)
+class RopeParameters:
+    """Rotary embedding as the reference defines it.
+
+    `rotated` values of each head turn; pair i turns by position·base^(-2i/rotated)·scale, mixed towards the unscaled
+    angle by YaRN's ramp where `extension` > 0 (arXiv 2309.00071); cosine and sine are multiplied by the YaRN
+    magnitude.
+    """
+
+    rotated: int
+    mode: RopeMode = RopeMode.NORM
+    base: float = 10000.0
+    scale: float = 1.0
+    extension: float = 0.0
+    magnitude: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    original_context: int = 0
+    sections: tuple[int, ...] = ()  # pairs that turn by time, height and width in turn, where positions have channels
 
 
 def frequencies(p: RopeParameters) -> npt.NDArray[np.float64]:
@@ -46,3 +69,10 @@ def channels(p: RopeParameters) -> npt.NDArray[np.int64]:
     i = np.arange(p.rotated // 2)
     limits = 3 * np.array([*p.sections, 0, 0, 0][:3])
     return np.where(i < limits[i % 3], i % 3, 0).astype(np.int64)
+
+
+def alibi_slopes(heads: int, max_bias: float) -> list[float]:
+    """Return m_h of arXiv 2108.12409, as ggml spreads them over heads that are no power of two."""
+    power = 1 << (heads.bit_length() - 1)
+    m0, m1 = 2.0 ** (-max_bias / power), 2.0 ** (-max_bias / 2.0 / power)
+    return [m0 ** (h + 1) if h < power else m1 ** (2 * (h - power) + 1) for h in range(heads)]

@@ -17,8 +17,13 @@ from ..codecs import decode, encode
 from ..errors import GraphError
 from ..gguf import TensorType, tensor_type
 from ..limits import GRAPH_MAX_SOURCES
-from . import operations
 from .extents import Extents, contiguous_strides, full_extents
+from .operations import elements as on_elements
+from .operations import layout as on_layout
+from .operations import learning as on_learning
+from .operations import products as on_products
+from .operations import rows as on_rows
+from .operations import sequence as on_sequence
 from .ops import Op
 
 NUMPY_TYPES: dict[str, type[np.generic]] = {
@@ -101,37 +106,117 @@ class Tensor:
         last = max((d for d in range(4) if self.ne[d] != 1), default=0)
         return tuple(int(extent) for extent in reversed(self.ne[: last + 1]))
 
-    # --- Operations: what each does, checks and refuses is said in `operations` -------------------------
+    # --- Operations: what each does, checks and refuses is said in `operations/` -----------------------
 
-    add = operations.add
-    mul = operations.mul
-    scale = operations.scale
-    swiglu = operations.swiglu
-    geglu = operations.geglu
-    rms_norm = operations.rms_norm
-    get_rows = operations.get_rows
-    set_rows = operations.set_rows
-    mul_mat = operations.mul_mat
-    rope = operations.rope
-    flash_attn_ext = operations.flash_attn_ext
-    hadamard = operations.hadamard
-    div = operations.div
-    soft_max = operations.soft_max
-    sum_rows = operations.sum_rows
-    top_k = operations.top_k
-    mul_mat_id = operations.mul_mat_id
-    sigmoid = operations.sigmoid
-    silu = operations.silu
-    tanh = operations.tanh
-    softplus = operations.softplus
-    causal_conv = operations.causal_conv
-    gated_delta_net = operations.gated_delta_net
-    cpy = operations.cpy
-    cont = operations.cont
-    reshape = operations.reshape
-    view = operations.view
-    permute = operations.permute
-    transpose = operations.transpose
+    add = on_elements.add
+    add_inplace = on_elements.add_inplace
+    add1 = on_elements.add1
+    add_id = on_elements.add_id
+    sub = on_elements.sub
+    mul = on_elements.mul
+    div = on_elements.div
+    scale = on_elements.scale
+    sqr = on_elements.sqr
+    sqrt = on_elements.sqrt
+    log = on_elements.log
+    sin = on_elements.sin
+    cos = on_elements.cos
+    clamp = on_elements.clamp
+    leaky_relu = on_elements.leaky_relu
+    fill = on_elements.fill
+    round_to = on_elements.round_to
+    unary = on_elements.unary
+    unary_back = on_elements.unary_back
+    silu_back = on_elements.silu_back
+    abs = on_elements.abs
+    sgn = on_elements.sgn
+    neg = on_elements.neg
+    step = on_elements.step
+    tanh = on_elements.tanh
+    elu = on_elements.elu
+    relu = on_elements.relu
+    sigmoid = on_elements.sigmoid
+    gelu = on_elements.gelu
+    gelu_erf = on_elements.gelu_erf
+    gelu_quick = on_elements.gelu_quick
+    silu = on_elements.silu
+    hardswish = on_elements.hardswish
+    hardsigmoid = on_elements.hardsigmoid
+    exp = on_elements.exp
+    expm1 = on_elements.expm1
+    softplus = on_elements.softplus
+    xielu = on_elements.xielu
+    floor = on_elements.floor
+    ceil = on_elements.ceil
+    round = on_elements.round
+    trunc = on_elements.trunc
+    glu = on_elements.glu
+    reglu = on_elements.reglu
+    geglu = on_elements.geglu
+    geglu_erf = on_elements.geglu_erf
+    geglu_quick = on_elements.geglu_quick
+    swiglu = on_elements.swiglu
+    swiglu_oai = on_elements.swiglu_oai
+
+    rms_norm = on_rows.rms_norm
+    norm = on_rows.norm
+    l2_norm = on_rows.l2_norm
+    group_norm = on_rows.group_norm
+    rms_norm_back = on_rows.rms_norm_back
+    norm_back = on_rows.norm_back
+    l2_norm_back = on_rows.l2_norm_back
+    soft_max = on_rows.soft_max
+    soft_max_back = on_rows.soft_max_back
+    diag_mask_inf = on_rows.diag_mask_inf
+    diag_mask_zero = on_rows.diag_mask_zero
+    sum = on_rows.sum
+    sum_rows = on_rows.sum_rows
+    mean = on_rows.mean
+    cumsum = on_rows.cumsum
+    argmax = on_rows.argmax
+    count_equal = on_rows.count_equal
+    argsort = on_rows.argsort
+    top_k = on_rows.top_k
+    get_rows = on_rows.get_rows
+    get_rows_back = on_rows.get_rows_back
+    set_rows = on_rows.set_rows
+
+    mul_mat = on_products.mul_mat
+    mul_mat_id = on_products.mul_mat_id
+    out_prod = on_products.out_prod
+    out_prod_id = on_products.out_prod_id
+    mul_mat_id_back = on_products.mul_mat_id_back
+
+    cpy = on_layout.cpy
+    dup = on_layout.dup
+    cont = on_layout.cont
+    reshape = on_layout.reshape
+    view = on_layout.view
+    permute = on_layout.permute
+    transpose = on_layout.transpose
+    repeat = on_layout.repeat
+    repeat_back = on_layout.repeat_back
+    concat = on_layout.concat
+    acc = on_layout.acc
+    acc_inplace = on_layout.acc_inplace
+    set_part = on_layout.set_part
+    diag = on_layout.diag
+    tri = on_layout.tri
+    pad = on_layout.pad
+    roll = on_layout.roll
+
+    rope = on_sequence.rope
+    flash_attn_ext = on_sequence.flash_attn_ext
+    hadamard = on_sequence.hadamard
+    causal_conv = on_sequence.causal_conv
+    gated_delta_net = on_sequence.gated_delta_net
+
+    cross_entropy_loss = on_learning.cross_entropy_loss
+    cross_entropy_loss_back = on_learning.cross_entropy_loss_back
+    token_loss = on_learning.token_loss
+    token_loss_back = on_learning.token_loss_back
+    opt_step_adamw = on_learning.opt_step_adamw
+    opt_step_sgd = on_learning.opt_step_sgd
 
     def root(self) -> tuple[Tensor, int]:
         """Return the tensor whose bytes this one uses, and the byte offset into it."""
@@ -191,6 +276,17 @@ class Tensor:
         self.is_input = True
         return self
 
+    def mark_parameter(self) -> Tensor:
+        """Let gradients flow to this tensor; return the tensor."""
+        self.is_parameter = True
+        return self
+
+    def mark_loss(self) -> Tensor:
+        """Make this one F32 number something to be made small: `Graph.build_backward` starts there; return the
+        tensor."""
+        self.is_loss = True
+        return self.mark_output()
+
     def mark_output(self) -> Tensor:
         """Keep this tensor's result after a run; return the tensor."""
         self.is_output = True
@@ -225,6 +321,20 @@ class Context:
         leaf = self.tensor(kind, ne, name=name)
         leaf.is_parameter = True
         return leaf
+
+    def call(self, name: str, *args: Any) -> Any:
+        """Call an operation by its name in ggml's C interface, with that function's arguments after the context.
+
+        Raises:
+            UnsupportedError: there is none of that name here.
+        """
+        from .upstream import find
+
+        return find(name)(self, *args)
+
+    def arange(self, start: float, stop: float, step: float = 1.0) -> Tensor:
+        """Make start, start + step, … below stop, F32."""
+        return on_elements.arange(self, start, stop, step)
 
     def node(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import gguf
 from ..engine.team import default_threads, team
 from ..errors import ParameterError
-from ..graph.operations import CACHE_TYPES
+from ..graph.operations.checks import CACHE_TYPES
 from ..limits import GIB, IDLE_SESSIONS, KIB, MAX_THREADS, MIB
 from .progress import kernel_progress
 from .runner import SessionOptions

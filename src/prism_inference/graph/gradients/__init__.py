@@ -1,0 +1,5 @@
+"""Rules of differentiation, by family of operations. Each builds nodes from a node's gradient and forward values."""
+
+from . import elements, layout, learning, products, rows, sequence
+
+FAMILIES = (elements, rows, products, layout, sequence, learning)

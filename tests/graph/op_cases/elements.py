@@ -1,0 +1,7 @@
+"""Cases of elements."""
+
+from __future__ import annotations
+
+from . import OpCase
+
+CASES: list[OpCase] = []
