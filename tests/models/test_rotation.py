@@ -87,12 +87,7 @@ def feed(batch: Batch, ids: list[int]) -> None:
     """Fill a batch for one sequence from position 0, and its caches with zeros."""
     n = len(ids)
     positions = np.arange(n)
-    for leaf, values in (
-        (batch.tokens, ids),
-        (batch.positions, positions),
-        (batch.cells, positions),
-        (batch.outputs, positions),
-    ):
+    for leaf, values in ((batch.tokens, ids), (batch.positions, positions), (batch.cells, positions)):
         leaf.set(values)
     ranges = np.stack([np.zeros(n), positions + 1], 1)
     batch.ranges.set(ranges)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Executable:
         self._executor = addresses[EXECUTOR]
         self._arena = Storage.allocate(plan.arena, zero=False)
         self._scratch = Storage.allocate(plan.scratch * threads.size, zero=False)
-        self._keep_outputs()
+        self.keep_outputs()
         places: dict[str, list[int]] = defaultdict(list)
         words: list[int] = []
         starts = []
@@ -89,8 +90,9 @@ class Executable:
         """Take `cancel` back."""
         self._flags[layout.CONTROL_CANCEL] = 0
 
-    def _keep_outputs(self) -> None:
-        """Give the tensors whose results are kept their bytes in the arena, so that they can be read."""
+    def keep_outputs(self) -> None:
+        """Give the tensors whose results are kept their bytes in the arena, so that they can be read; where several
+        executables compute one tensor, the last that was asked has it."""
         for region in self.plan.regions:
             if region.pinned and not region.fixed and region.tensor is not None:
                 end = region.offset + region.nbytes
@@ -133,9 +135,24 @@ def prepare(graph: Graph, threads: int | None = None, progress: Progress | None 
     return Executable(make_plan(graph, target().isa), team(threads or default_threads()), library(), progress)
 
 
+_prepared: WeakKeyDictionary[Graph, tuple[object, Executable]] = WeakKeyDictionary()
+
+
 def compute(graph: Graph, threads: int | None = None) -> None:
-    """Run a graph once. This is what `Graph.compute` calls."""
+    """Run a graph once. This is what `Graph.compute` calls.
+
+    The plan is kept for the next call, as long as the graph, the storage of its leaves and the threads stay the same.
+    """
     for leaf in graph.leafs:
         if leaf.storage is None:
             raise GraphError("a leaf has no data", where=repr(leaf), hint="Set it before the graph is computed.")
-    prepare(graph, threads).run()
+    count = threads or default_threads()
+    outputs = tuple(node.index for node in graph.nodes if node.is_output)
+    state = (len(graph.nodes), count, outputs, tuple(id(leaf.storage) for leaf in graph.leafs))
+    known = _prepared.get(graph)
+    if known is None or known[0] != state:
+        known = (state, prepare(graph, count))
+        _prepared[graph] = known
+    executable = known[1]
+    executable.keep_outputs()
+    executable.run()

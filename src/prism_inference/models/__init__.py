@@ -1,13 +1,14 @@
 """Model architectures: one file each, named as GGUF names it. They know graphs and metadata, neither kernels nor
 files."""
 
-from .blocks import Batch, Cache, State, Weights
+from .blocks import Adapter, Batch, Cache, State, Weights
 from .config import Config, Expected
 from .rotation import Rotation, read_rotation
 from .table import ARCHITECTURES, Architecture, architecture
 
 __all__ = [
     "ARCHITECTURES",
+    "Adapter",
     "Architecture",
     "Batch",
     "Cache",

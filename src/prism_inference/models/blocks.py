@@ -5,11 +5,11 @@ Built from graph operations only. Extents are in ggml's order: [values, heads, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
-from ..graph import Context, Dim, RopeParameters, Tensor
+from ..graph import Context, RopeParameters, Tensor
 from .config import Config, Expected
 from .rotation import EMBEDDING, Rotation
 
@@ -37,21 +37,38 @@ class Batch:
 
     `tokens`, `positions` and `cells` are I32 [tokens]: ids, positions, and the cache cells that the tokens are
     written to. `ranges` and `local_ranges` are I32 [2, tokens]: the cells each token sees in global and in local
-    layers. `outputs` is I32 [outputs]: the tokens whose logits are wanted.
+    layers. `outputs` is I32 [outputs]: the tokens whose logits are wanted; None: all of them.
+
+    Without caches (training) the tokens see each other alone: `sequences` of equal length follow one another, and the
+    ranges count tokens of the batch. Recurrent layers start each sequence from zeros.
     """
 
     tokens: Tensor
     positions: Tensor
-    cells: Tensor
     ranges: Tensor
     local_ranges: Tensor
-    outputs: Tensor
+    cells: Tensor | None = None
+    outputs: Tensor | None = None
     caches: list[Cache | State] = field(default_factory=list)
+    sequences: int = 1
 
     @property
     def cells_available(self) -> int:
-        """Positions that the caches hold: the context of the session."""
-        return max((int(part.keys.ne[1]) for part in self.caches if isinstance(part, Cache)), default=0)
+        """Positions that the caches hold: the context of the session. Without caches, the length of a sequence."""
+        held = max((int(part.keys.ne[1]) for part in self.caches if isinstance(part, Cache)), default=0)
+        return held if self.caches else int(self.size) // self.sequences
+
+    def cache(self, block: int) -> Cache | None:
+        """Return the keys and values of an attending block, None where nothing is kept."""
+        part = self.caches[block] if self.caches else None
+        assert part is None or isinstance(part, Cache)
+        return part
+
+    def state(self, block: int) -> State | None:
+        """Return the state of a recurrent block, None where nothing is kept."""
+        part = self.caches[block] if self.caches else None
+        assert part is None or isinstance(part, State)
+        return part
 
     @property
     def size(self) -> int:
@@ -59,17 +76,43 @@ class Batch:
         return self.tokens.ne[0]
 
 
+@dataclass(frozen=True)
+class Adapter:
+    """A low-rank addition to a product (arXiv 2106.09685): scale·B·(A·x) with A [in, rank] and B [rank, out], for
+    mixtures with a third extent of experts."""
+
+    a: Tensor
+    b: Tensor
+    scale: float
+
+
 class Weights:
     """A model's tensors by name; `block(n)` gives those of one block under their short names.
 
     Where a file's weights are folded with a rotation, inputs are rotated here, once for all products that read the same
-    one, and embedding rows are rotated back.
+    one, and embedding rows are rotated back. Adapters see the input as it is.
     """
 
-    def __init__(self, context: Context, tensors: Mapping[str, Tensor], rotation: Rotation | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        tensors: Mapping[str, Tensor],
+        rotation: Rotation | None = None,
+        adapters: Mapping[str, Sequence[Adapter]] | None = None,
+        exact: bool = False,
+    ) -> None:
+        """Args:
+        context: where the constants of the rotation are made.
+        tensors: leaves (or nodes) by full name.
+        rotation: of the file.
+        adapters: additions by the full name of the weight.
+        exact: multiply activations unrounded (`Tensor.mul_mat`), as training needs.
+        """
         self._tensors = tensors
         self._prefix = ""
         self.rotation = rotation
+        self._adapters = adapters or {}
+        self._exact = exact
         self._rotated: dict[int, Tensor] = {}
         self._signs = {
             width: context.tensor("F32", (width,), name=f"signs {width}").set(signs)
@@ -90,8 +133,11 @@ class Weights:
         return part
 
     def product(self, name: str, x: Tensor) -> Tensor:
-        """Multiply by the weight of a (full) name, the input rotated if the weight is folded."""
-        return self(name).mul_mat(self._input(name, x))
+        """Multiply by the weight of a (full) name, the input rotated if the weight is folded, and add its adapters."""
+        y = self(name).mul_mat(self._input(name, x), exact=self._exact)
+        for adapter in self._adapters.get(f"{self._prefix}{name}", ()):
+            y = y.add(adapter.b.mul_mat(adapter.a.mul_mat(x, exact=True), exact=True).scale(adapter.scale))
+        return y
 
     def _input(self, name: str, x: Tensor) -> Tensor:
         """Return what the weight of a name multiplies: x, or the rotated x."""
@@ -105,7 +151,11 @@ class Weights:
     def picked(self, name: str, x: Tensor, index: Tensor) -> Tensor:
         """Multiply [values, used or 1, tokens] by the experts of `name`.weight that the index picks."""
         name = f"{name}.weight"
-        return self(name).mul_mat_id(self._input(name, x), index)
+        y = self(name).mul_mat_id(self._input(name, x), index, exact=self._exact)
+        for adapter in self._adapters.get(f"{self._prefix}{name}", ()):
+            inner = adapter.a.mul_mat_id(x, index, exact=True)
+            y = y.add(adapter.b.mul_mat_id(inner, index, exact=True).scale(adapter.scale))
+        return y
 
     def linear(self, name: str, x: Tensor) -> Tensor:
         """Multiply by `name`.weight and add `name`.bias if the file has it."""
@@ -198,10 +248,11 @@ def attention(
 
 def attend(config: Config, q: Tensor, k: Tensor, v: Tensor, batch: Batch, block: int) -> Tensor:
     """Add keys and values [size, key heads, tokens] to the cache and let the queries see it: [all heads, tokens]."""
-    cache = batch.caches[block]
-    assert isinstance(cache, Cache)
-    keys = cache.keys.set_rows(k.permute(0, 2, 1, 3), batch.cells)
-    values = cache.values.set_rows(v.permute(0, 2, 1, 3), batch.cells)
+    keys, values = (part.permute(0, 2, 1, 3) for part in (k, v))
+    cache = batch.cache(block)
+    if cache is not None:
+        assert batch.cells is not None
+        keys, values = cache.keys.set_rows(keys, batch.cells), cache.values.set_rows(values, batch.cells)
     ranges = batch.local_ranges if config.local(block) else batch.ranges
     heads = q.permute(0, 2, 1, 3).flash_attn_ext(keys, values, ranges, config.attention_scale, config.attention_cap)
     return heads.reshape(config.value_size * config.heads, batch.size)
@@ -273,11 +324,7 @@ def logits(config: Config, weights: Weights, x: Tensor) -> Tensor:
 
 def pick_outputs(config: Config, batch: Batch, block: int, *tensors: Tensor) -> tuple[Tensor, ...]:
     """In the last block keep only the tokens whose logits are wanted: what follows concerns no other token."""
-    if block < config.blocks - 1 or _all_tokens(batch):
+    wanted = batch.outputs
+    if block < config.blocks - 1 or wanted is None:
         return tensors
-    return tuple(tensor.get_rows(batch.outputs) for tensor in tensors)
-
-
-def _all_tokens(batch: Batch) -> bool:
-    outputs, tokens = batch.outputs.ne[0], batch.size
-    return isinstance(outputs, Dim) and isinstance(tokens, Dim) and outputs.name == tokens.name
+    return tuple(tensor.get_rows(wanted) for tensor in tensors)

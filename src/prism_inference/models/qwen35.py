@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..errors import ModelError
 from ..gguf import Metadata
 from ..graph import RopeMode, Tensor
-from .blocks import Batch, State, Weights, attend, feed_forward, logits, mixture, outer_tensors, pick_outputs
+from .blocks import Batch, Weights, attend, feed_forward, logits, mixture, outer_tensors, pick_outputs
 from .config import Config, Expected, Reader, Recurrent, read_config
 
 _INTERVAL = 4  # where the file does not say which layers attend
@@ -106,12 +106,23 @@ def gated_attention(config: Config, w: Weights, x: Tensor, batch: Batch, block: 
     return w.linear("attn_output", out.mul(gate.sigmoid().reshape(config.heads * size, tokens)))
 
 
+def _apart(x: Tensor, batch: Batch) -> Tensor:
+    """The tokens of [..., tokens] as [..., tokens of a sequence, sequences], where there are several."""
+    if batch.sequences == 1:
+        return x
+    last = x.ne[2] if x.ne[2] == batch.size else x.ne[1]
+    inner = x.ne[:2] if x.ne[2] == batch.size else x.ne[:1]
+    whole = x if x.contiguous else x.cont()
+    return whole.reshape(*inner, last // batch.sequences, batch.sequences)
+
+
 def delta_net(config: Config, w: Weights, x: Tensor, batch: Batch, block: int) -> Tensor:
     """A gated delta-net layer: convolution, delta rule over the state, gated norm."""
-    rec, state, tokens = config.recurrent, batch.caches[block], batch.size
+    rec, state, tokens = config.recurrent, batch.state(block), batch.size
     assert rec is not None
-    assert isinstance(state, State)
-    mixed = w.linear("attn_qkv", x).causal_conv(w("ssm_conv1d.weight"), state.inputs)
+    inputs, matrices = (state.inputs, state.matrices) if state else (None, None)
+    mixed = _apart(w.linear("attn_qkv", x), batch).causal_conv(w("ssm_conv1d.weight"), inputs)
+    mixed = mixed.reshape(rec.channels, tokens)
     row, keys = mixed.nb[1], rec.key_heads * rec.key_size
     # x / sqrt(Σx² + eps) is the root-mean-square norm with eps / n, divided by sqrt(n).
     eps, shrink = config.eps / rec.key_size, 1.0 / math.sqrt(rec.key_size)
@@ -124,7 +135,8 @@ def delta_net(config: Config, w: Weights, x: Tensor, batch: Batch, block: int) -
     v = mixed.view((rec.value_size, rec.value_heads, tokens), (4 * rec.value_size, row), 8 * keys)
     beta = w.linear("ssm_beta", x).sigmoid()
     gate = w.linear("ssm_alpha", x).add(w("ssm_dt.bias")).softplus().mul(w("ssm_a"))
-    out = q.gated_delta_net(k, v, gate, beta, state.matrices)
+    parts = [_apart(part, batch) for part in (q, k, v, gate, beta)]
+    out = parts[0].gated_delta_net(*parts[1:], matrices).reshape(rec.value_size, rec.value_heads, tokens)
     z = w.linear("attn_gate", x).reshape(rec.value_size, rec.value_heads, tokens)
     out = z.swiglu(w.norm("ssm_norm", out, config.eps))
     if w.rotation is not None and w.rotation.grouped:

@@ -36,7 +36,6 @@ class ModelGraph:
         self.window = config.window
         context = Context()
         tokens = Dim(self.tokens, "tokens")
-        outputs = tokens if logits == "all" else 1
 
         def input_leaf(name: str, *ne: int) -> Tensor:
             leaf = context.tensor("I32", ne, name=name).mark_input()
@@ -46,10 +45,10 @@ class ModelGraph:
         self.batch = Batch(
             input_leaf("tokens", tokens),
             input_leaf("positions", tokens),
-            input_leaf("cells", tokens),
             input_leaf("ranges", 2, tokens),
             input_leaf("local_ranges", 2, tokens),
-            input_leaf("outputs", outputs),
+            input_leaf("cells", tokens),
+            None if logits == "all" else input_leaf("outputs", 1),
         )
         for block in range(config.blocks):
             self.batch.caches.append(_state(context, config, options, block))
@@ -66,12 +65,12 @@ class Runner:
     def __init__(self, graph: ModelGraph, executable: Executable) -> None:
         self.executable = executable
         self.batch = graph.tokens
-        self.all = isinstance(graph.batch.outputs.ne[0], Dim)  # logits of every token
+        self.all = graph.batch.outputs is None  # logits of every token
         self._window = graph.window
         b = graph.batch
-        self._tokens, self._positions, self._cells, self._outputs = (
-            _numbers(leaf) for leaf in (b.tokens, b.positions, b.cells, b.outputs)
-        )
+        assert b.cells is not None
+        self._tokens, self._positions, self._cells = (_numbers(leaf) for leaf in (b.tokens, b.positions, b.cells))
+        self._outputs = None if b.outputs is None else _numbers(b.outputs)
         self._ranges, self._local = (_numbers(leaf).reshape(-1, 2) for leaf in (b.ranges, b.local_ranges))
         storage = graph.logits.storage
         assert storage is not None
@@ -87,7 +86,7 @@ class Runner:
         self._ranges[:n, 1] = positions + 1
         self._local[:n, 0] = np.maximum(0, positions + 1 - self._window)
         self._local[:n, 1] = positions + 1
-        if not self.all:
+        if self._outputs is not None:
             self._outputs[0] = n - 1
         self.executable.bind(tokens=n)
         self.executable.run()
