@@ -15,6 +15,7 @@ class Tolerance:
     why: str
 
 
+EXACT = Tolerance(0.0, "no rounding, or the same ones")
 ELEMENTS = Tolerance(1e-12, "one or two float32 roundings a value: (2^-24)² is 3.6e-15")
 FUNCTIONS = Tolerance(1e-11, "float32 exponential with errors below two units in the last place")
 SUMS = Tolerance(1e-11, "float32 sums of some hundred products in another order than the float64 twin")

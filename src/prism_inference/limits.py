@@ -59,3 +59,7 @@ IDLE_SESSIONS: Final = 4  # kept by a model for its next calls; each holds a cac
 # --- Graph ------------------------------------------------------------------------------------------------------------
 GRAPH_DEFAULT_CAPACITY: Final = 2_048
 GRAPH_MAX_SOURCES: Final = 10  # as ggml
+
+# --- Training ---------------------------------------------------------------------------------------------------------
+TRAINING_TEXT_PIECE: Final = 1 << 20  # characters of a text that are tokenized at a time
+TRAINING_MAX_NODES: Final = 1_000_000  # of one training graph: models of a hundred blocks have some ten thousand

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from op_cases import all_cases
 
 from helpers import random_rows
 from prism_inference.engine.objects import library
@@ -364,8 +365,10 @@ def test_states_are_updated_in_place(name: str, rng: np.random.Generator) -> Non
 
 
 def test_every_kernel_has_a_case() -> None:
+    """The cases here, and those of the operations (`tests/graph/op_cases`)."""
     if len(SEEN) == 0:
         pytest.skip("runs after the cases only")
-    able = {"", "generic", target().isa}
-    mine = {key for key in table.all_keys() if key.partition("@")[2] in able and not key.startswith("executor.")}
-    assert mine - SEEN == set()
+    able = {"generic", target().isa}
+    planned = {key for case in all_cases() for isa in able for key in make_plan(case.graph()[0], isa).kernels()}
+    mine = {key for key in table.all_keys() if key.partition("@")[2] in {"", *able} and not key.startswith("executor.")}
+    assert mine - SEEN - planned == set()

@@ -50,7 +50,8 @@ def test_every_operation_has_a_row_a_kernel_and_a_case() -> None:
 
 
 def test_every_derivative_has_a_case() -> None:
-    differentiable = {op for op, row in TABLE.items() if callable(row.gradient)}
+    # A rounding's derivative is that of the identity on purpose; `test_round_to.py` holds it against that.
+    differentiable = {op for op, row in TABLE.items() if callable(row.gradient)} - {Op.ROUND_TO}
     assert {case.op for case in CASES if case.smooth} >= differentiable
 
 

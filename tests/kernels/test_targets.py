@@ -20,7 +20,8 @@ def test_suites_pass_on_a_forced_target(name: str) -> None:
     missing = [feature for feature in NAMED_TARGETS[name] if not host_features().get(feature, False)]
     if missing:
         pytest.skip(f"this machine lacks {', '.join(missing)}")
-    files = [str(HERE / "test_simd.py"), str(HERE.parent / "engine" / "test_kernels.py")]
+    files = [str(HERE / name) for name in ("test_simd.py", "test_tiles.py", "test_functions.py")]
+    files.append(str(HERE.parent / "engine" / "test_kernels.py"))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
     result = subprocess.run(command, env={**os.environ, "PRISM_CPU": name}, capture_output=True, text=True, timeout=280)
     assert result.returncode == 0, result.stdout[-3000:]

@@ -25,12 +25,20 @@ class Executable:
     `bind` sets extents that vary from run to run, in place: nothing is rebuilt.
     """
 
-    def __init__(self, plan: Plan, threads: Team, kernels: Library, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        threads: Team,
+        kernels: Library,
+        progress: Progress | None = None,
+        arena: Storage | None = None,
+    ) -> None:
+        """Link the plan's kernels and take its memory; a given `arena` must hold it, and may be used by turns."""
         self.plan = plan
         self.threads = threads
         addresses = kernels.addresses([EXECUTOR, *plan.kernels()], progress)
         self._executor = addresses[EXECUTOR]
-        self._arena = Storage.allocate(plan.arena, zero=False)
+        self._arena = arena or Storage.allocate(plan.arena, zero=False)
         self._scratch = Storage.allocate(plan.scratch * threads.size, zero=False)
         self.keep_outputs()
         places: dict[str, list[int]] = defaultdict(list)
@@ -68,13 +76,13 @@ class Executable:
                 )
             self._words[self._places[name]] = value
 
-    def run(self) -> None:
-        """Run all steps.
+    def run(self, whole: bool = False) -> None:
+        """Run all steps; with `whole`, an interrupt that comes meanwhile is raised only when all are done.
 
         Raises:
             CancelledError: `cancel` was called; results are undefined, what lies outside the arena may be half written.
         """
-        self.threads.run(self._executor, self._control.address, self.cancel)
+        self.threads.run(self._executor, self._control.address, _ignore if whole else self.cancel)
         if self._flags[layout.CONTROL_DONE] != len(self.plan.steps):
             raise CancelledError(
                 "the run was cancelled",
@@ -122,6 +130,10 @@ class Executable:
                 if isinstance(extent, Dim):
                     places[extent.name].append(start + place + layout.EXTENT + d)
         return words
+
+
+def _ignore() -> None:
+    """In place of `Executable.cancel`, for what must not end half-way."""
 
 
 def float_bits(value: float) -> int:

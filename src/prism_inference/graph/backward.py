@@ -158,6 +158,8 @@ class Backward:
             self.accumulators[tensor.index] = accumulator
             self.gradients[tensor.index] = self.graph.expand(accumulator.add_inplace(gradient))
         elif tensor.is_parameter:
+            if not gradient.contiguous:
+                gradient = self.gradients[tensor.index] = self.graph.expand(gradient.cont())
             gradient.root()[0].mark_output()
 
     # --- Forward values ------------------------------------------------------------------------------------

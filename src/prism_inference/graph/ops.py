@@ -125,6 +125,8 @@ class Op(IntEnum):
     TOKEN_LOSS_BACK = 1010
     ROUND_TO = 1011
     UPSCALE_BACK = 1012
+    SUM_SQUARES = 1013
+    CAUSAL_CONV_BACK = 1014
 
 
 class Unary(IntEnum):

@@ -24,6 +24,7 @@ from .operations import learning as on_learning
 from .operations import products as on_products
 from .operations import rows as on_rows
 from .operations import sequence as on_sequence
+from .operations import spatial as on_spatial
 from .ops import Op
 
 NUMPY_TYPES: dict[str, type[np.generic]] = {
@@ -206,15 +207,31 @@ class Tensor:
     roll = on_layout.roll
 
     rope = on_sequence.rope
+    rope_back = on_sequence.rope_back
     flash_attn_ext = on_sequence.flash_attn_ext
+    flash_attn_back = on_sequence.flash_attn_back
     hadamard = on_sequence.hadamard
     causal_conv = on_sequence.causal_conv
+    causal_conv_back = on_sequence.causal_conv_back
+    ssm_conv = on_sequence.ssm_conv
+    ssm_conv_back = on_sequence.ssm_conv_back
     gated_delta_net = on_sequence.gated_delta_net
+    gated_delta_net_back = on_sequence.gated_delta_net_back
 
     cross_entropy_loss = on_learning.cross_entropy_loss
     cross_entropy_loss_back = on_learning.cross_entropy_loss_back
     token_loss = on_learning.token_loss
     token_loss_back = on_learning.token_loss_back
+    im2col = on_spatial.im2col
+    im2col_back = on_spatial.im2col_back
+    conv_2d = on_spatial.conv_2d
+    pool_1d = on_spatial.pool_1d
+    pool_2d = on_spatial.pool_2d
+    pool_2d_back = on_spatial.pool_2d_back
+    upscale = on_spatial.upscale
+    upscale_back = on_spatial.upscale_back
+
+    sum_squares = on_learning.sum_squares
     opt_step_adamw = on_learning.opt_step_adamw
     opt_step_sgd = on_learning.opt_step_sgd
 

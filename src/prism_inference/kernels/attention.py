@@ -2,9 +2,10 @@
 
 Operands: 0 result [Dv, heads, tokens], 1 queries [D, tokens, heads], 2 keys [D, cells, key heads], 3 values
 [Dv, cells, key heads], 4 ranges int32 [2, tokens]: the first cell that a token sees, and one past the last.
-Parameters: 0 scale, 1 cap of the scores (0: none). Keys are taken 16 at a time in the order of the cells, so that a
-result depends neither on the other tokens of the batch nor on the number of threads. Scratch per thread: (Dv + 16)
-float32.
+Parameters: 0 scale, 1 cap of the scores (0: none). The masked kernels have besides 5 mask float32 [cells, tokens, …], 6
+its slopes [heads], 7 sinks [heads], and parameters 2 to 4 that say whether there are ranges, a mask, sinks. Keys are
+taken 16 at a time in the order of the cells, so that a result depends neither on the other tokens of the batch nor on
+the number of threads. Scratch per thread: (Dv + 16) float32.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..plan.layouts import ATTENTION_KEYS as KEYS
 from .cache import load16_q4_0, load16_q8_0
 from .jit import helper
 from .mathematics import exponential, tanh
-from .operands import address, extent, parameter_f32, scratch, stride
+from .operands import address, extent, parameter, parameter_f32, scratch, stride
 from .simd import (
     fma,
     load_f16x16,
@@ -30,14 +31,19 @@ from .simd import (
     store_f32x16,
     store_first,
     sum_lanes,
+    where_less,
     zeros,
 )
 
 _LOWEST = np.float32(-3.0e38)
+HIDDEN = np.float32(-np.inf)  # the score of a cell that a mask closes, and of a sink that is not there
 
 
-def _attention(load16, load_last):
-    """Kernel for one type of the cache: (row, i) → values i … i + 15, and (row, i, count) → the first of them."""
+def _attention(load16, load_last, masked):
+    """Kernel for one type of the cache: (row, i) → values i … i + 15, and (row, i, count) → the first of them; with or
+    without mask and sinks."""
+
+    absent = HIDDEN if masked else _LOWEST
 
     @helper
     def product(q, key, d):
@@ -80,8 +86,9 @@ def _attention(load16, load_last):
         store_f32x16(total + 192, d)
 
     @helper
-    def attend(y, q, key, value, step_k, step_v, d, dv, first, last, scale, cap, scores):
-        """One query over the cells first … last - 1; scores and sums live in this thread's scratch."""
+    def attend(y, q, key, value, step_k, step_v, d, dv, first, last, scale, cap, scores, mask, slope, sink):
+        """One query over the cells first … last - 1; scores and sums live in this thread's scratch. Without a mask its
+        address is 0, without a sink that is HIDDEN."""
         sums = scores + 4 * KEYS
         for i in range(0, dv, 16):
             store_first(sums + 4 * i, zeros(), dv - i)
@@ -90,17 +97,21 @@ def _attention(load16, load_last):
         while cell < last:
             count = min(KEYS, last - cell)
             for j in range(KEYS):
-                score = product(q, key + step_k * (cell + j), d) * scale if j < count else _LOWEST
+                score = product(q, key + step_k * (cell + j), d) * scale if j < count else absent
                 store_f32(scores + 4 * j, score)
             lanes = load_f32x16(scores)
             if cap > np.float32(0):
                 store_f32x16(scores, tanh(lanes / splat(cap)) * splat(cap))
                 for j in range(count, KEYS):
-                    store_f32(scores + 4 * j, _LOWEST)
+                    store_f32(scores + 4 * j, absent)
                 lanes = load_f32x16(scores)
+            if masked and mask != 0:
+                lanes = fma(load_first(mask + 4 * cell, count), splat(slope), lanes)
             top = max(best, max_lanes(lanes))
             factor = exponential(splat(best - top))
             weights = exponential(lanes - splat(top))
+            if masked:
+                weights = where_less(splat(HIDDEN), lanes, weights, zeros())
             store_f32x16(scores, weights)
             norm = fma(norm, factor, weights)
             best = top
@@ -112,9 +123,34 @@ def _attention(load16, load_last):
                 accumulate(sums, scores, value + step_v * cell, step_v, count, i, dv, factor)
             cell += count
         total = sum_lanes(norm)
+        if masked and sink > HIDDEN:
+            top = max(best, sink)
+            factor = exponential(splat(best - top))
+            total = total * max_lanes(factor) + max_lanes(exponential(splat(sink - top)))
+            for i in range(0, dv, 16):
+                store_first(sums + 4 * i, load_first(sums + 4 * i, dv - i) * factor, dv - i)
         inverse = splat(np.float32(1) / total) if total > np.float32(0) else zeros()
         for i in range(0, dv, 16):
             store_first(y + 4 * i, load_first(sums + 4 * i, dv - i) * inverse, dv - i)
+
+    @helper
+    def marks(desc, head, token):
+        """Address of the mask's row (0: none), slope and sink of one query."""
+        mask, slope, sink = np.int64(0), np.float32(1), HIDDEN
+        if masked and parameter(desc, 3) != 0:
+            mask = address(desc, 5) + token * stride(desc, 5, 1) + head % extent(desc, 5, 2) * stride(desc, 5, 2)
+            slope = load_f32(address(desc, 6) + 4 * head)
+        if masked and parameter(desc, 4) != 0:
+            sink = load_f32(address(desc, 7) + 4 * head)
+        return mask, slope, sink
+
+    @helper
+    def seen(desc, token):
+        """The cells that a token sees: the first, and one past the last."""
+        if masked and parameter(desc, 2) == 0:
+            return np.int64(0), extent(desc, 2, 1)
+        cells = address(desc, 4) + token * stride(desc, 4, 1)
+        return load_i32(cells), load_i32(cells + 4)
 
     def kernel(desc, ith, nth):
         d, tokens, heads = extent(desc, 1, 0), extent(desc, 1, 1), extent(desc, 1, 2)
@@ -126,7 +162,8 @@ def _attention(load16, load_last):
             value = address(desc, 3) + (head // group) * stride(desc, 3, 2)
             token = (ith + head) % nth
             while token < tokens:
-                cells = address(desc, 4) + token * stride(desc, 4, 1)
+                first, last = seen(desc, token)
+                mask, slope, sink = marks(desc, head, token)
                 attend(
                     address(desc, 0) + head * stride(desc, 0, 1) + token * stride(desc, 0, 2),
                     address(desc, 1) + token * stride(desc, 1, 1) + head * stride(desc, 1, 2),
@@ -136,11 +173,14 @@ def _attention(load16, load_last):
                     stride(desc, 3, 1),
                     d,
                     extent(desc, 3, 0),
-                    load_i32(cells),
-                    load_i32(cells + 4),
+                    first,
+                    last,
                     parameter_f32(desc, 0),
                     parameter_f32(desc, 1),
                     scores,
+                    mask,
+                    slope,
+                    sink,
                 )
                 token += nth
 
@@ -177,9 +217,13 @@ def _whole(load16):
     return load
 
 
-KERNELS = {
-    "f32": _attention(_f32, _f32_first),
-    "f16": _attention(_f16, _f16_first),
-    "q8_0": _attention(load16_q8_0, _whole(load16_q8_0)),
-    "q4_0": _attention(load16_q4_0, _whole(load16_q4_0)),
+# type of the cache -> its loads
+_LOADS = {
+    "f32": (_f32, _f32_first),
+    "f16": (_f16, _f16_first),
+    "q8_0": (load16_q8_0, _whole(load16_q8_0)),
+    "q4_0": (load16_q4_0, _whole(load16_q4_0)),
+}
+KERNELS = {name: _attention(*loads, False) for name, loads in _LOADS.items()} | {
+    f"{name}.masked": _attention(*loads, True) for name, loads in _LOADS.items()
 }

@@ -1,17 +1,13 @@
-"""Mixtures of experts: the largest of a row, and products with the weights that an index picks.
+"""Mixtures of experts: products with the weights that an index picks.
 
 Names of the products are those of `matmul`, whose inner loops they share.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from .matmul import PRODUCTS
-from .operands import address, extent, row_address, rows, share, stride
-from .simd import load_f32, load_i32, store_f32, store_i32
-
-_LOWEST = np.float32(-3.4028235e38)
+from .operands import address, extent, share, stride
+from .simd import load_i32, store_f32
 
 
 def _product(one, _four):
@@ -37,23 +33,4 @@ def _product(one, _four):
     return kernel
 
 
-def _top_k(desc, ith, nth):
-    """Indices of the largest values of each row, the largest first, the lower index of equals first."""
-    n, count = extent(desc, 1, 0), extent(desc, 0, 0)
-    first, last = share(rows(desc, 1), ith, nth)
-    for row in range(first, last):
-        y, a = row_address(desc, 0, row), row_address(desc, 1, row)
-        bound, taken = np.float32(np.inf), -1
-        for rank in range(count):
-            best, place = _LOWEST, 0
-            for i in range(n):
-                value = load_f32(a + 4 * i)
-                # What comes after the last one taken: smaller, or equal with a higher index.
-                after = value < bound or (value == bound and i > taken)
-                if after and value > best:
-                    best, place = value, i
-            store_i32(y + 4 * rank, place)
-            bound, taken = best, place
-
-
-KERNELS = {name: _product(*pair) for name, pair in PRODUCTS.items()} | {"top_k": _top_k}
+KERNELS = {name: _product(*pair) for name, pair in PRODUCTS.items()}

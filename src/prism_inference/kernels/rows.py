@@ -14,14 +14,28 @@ from .simd import (
     float_of_bytes1,
     float_of_bytes2,
     float_of_bytes3,
+    load_bf16x16,
+    load_f16x16,
+    load_f32x16,
+    load_first,
+    load_first_bf16,
+    load_first_f16,
     load_i32,
     spread0,
     spread1,
     spread2,
     spread3,
+    store_f32x16,
     store_first,
 )
 from .unpack import PACKINGS
+
+# Float type -> (load 16, load the first of 16, bytes).
+PARTS = {
+    "f32": (load_f32x16, load_first, 4),
+    "f16": (load_f16x16, load_first_f16, 2),
+    "bf16": (load_bf16x16, load_first_bf16, 2),
+}
 
 
 @helper
@@ -33,27 +47,57 @@ def _source(desc, row):
     return address(desc, 1) + load_i32(index) * stride(desc, 1, 1) + i2 * stride(desc, 1, 2) + i3 * stride(desc, 1, 3)
 
 
-def _quantized(packing):
+def decoder(packing):
+    """Make the helper that decodes one chunk of a quantized row: (row, chunk, n, to), up to 64 float32 values."""
     unpack, per_block, minima = packing.unpack, packing.block, packing.minima
 
+    @helper
+    def decode(row, c, n, y):
+        codes, scale, minimum = unpack(row, c, n // per_block)
+        v0, v1 = float_of_bytes0(codes) * spread0(scale), float_of_bytes1(codes) * spread1(scale)
+        v2, v3 = float_of_bytes2(codes) * spread2(scale), float_of_bytes3(codes) * spread3(scale)
+        if minima:
+            v0, v1 = v0 + spread0(minimum), v1 + spread1(minimum)
+            v2, v3 = v2 + spread2(minimum), v3 + spread3(minimum)
+        count = n - 64 * c
+        store_first(y, v0, count)
+        store_first(y + 64, v1, count - 16)
+        store_first(y + 128, v2, count - 32)
+        store_first(y + 192, v3, count - 48)
+
+    return decode
+
+
+def float_decoder(source):
+    """The same for a row of a float type."""
+    load16, load_last, size = PARTS[source]
+
+    @helper
+    def decode(row, c, n, y):
+        place, count = row + 64 * size * c, n - 64 * c
+        for i in range(0, 64, 16):
+            if count >= i + 16:
+                store_f32x16(y + 4 * i, load16(place + size * i))
+            elif count > i:
+                store_first(y + 4 * i, load_last(place + size * i, count - i), count - i)
+
+    return decode
+
+
+# type name -> helper that decodes one chunk
+DECODERS = {name: decoder(packing) for name, packing in PACKINGS.items()} | {
+    name: float_decoder(name) for name in FLOATS
+}
+
+
+def _quantized(decode):
     def kernel(desc, ith, nth):
         n = extent(desc, 0, 0)
         chunks = (n + 63) // 64
         first, last = share(rows(desc, 0) * chunks, ith, nth)
         for item in range(first, last):
             row, c = item // chunks, item % chunks
-            codes, scale, minimum = unpack(_source(desc, row), c, n // per_block)
-            y = row_address(desc, 0, row) + 256 * c
-            v0, v1 = float_of_bytes0(codes) * spread0(scale), float_of_bytes1(codes) * spread1(scale)
-            v2, v3 = float_of_bytes2(codes) * spread2(scale), float_of_bytes3(codes) * spread3(scale)
-            if minima:
-                v0, v1 = v0 + spread0(minimum), v1 + spread1(minimum)
-                v2, v3 = v2 + spread2(minimum), v3 + spread3(minimum)
-            count = n - 64 * c
-            store_first(y, v0, count)
-            store_first(y + 64, v1, count - 16)
-            store_first(y + 128, v2, count - 32)
-            store_first(y + 192, v3, count - 48)
+            decode(_source(desc, row), c, n, row_address(desc, 0, row) + 256 * c)
 
     return kernel
 
@@ -71,4 +115,4 @@ def _float(source):
     return kernel
 
 
-KERNELS = {name: _quantized(packing) for name, packing in PACKINGS.items()} | {name: _float(name) for name in FLOATS}
+KERNELS = {name: _quantized(DECODERS[name]) for name in PACKINGS} | {name: _float(name) for name in FLOATS}

@@ -36,6 +36,11 @@ class Target:
     isa: str
     half: bool
 
+    @property
+    def wide(self) -> bool:
+        """Whether a register holds 16 float32 values."""
+        return "+avx512f" in self.features.split(",") or "avx512f" in NAMED_TARGETS.get(self.cpu, ())
+
 
 def host_features() -> dict[str, bool]:
     """Return what LLVM reports for this machine."""

@@ -24,6 +24,9 @@ def lower(graph: Graph, isa: str) -> list[Step]:
     lowering = Lowering(graph, isa)
     for node in graph.nodes:
         if node.op in VIEWS:
+            lowering.operand(node)  # a view that is kept keeps what it looks at
+            continue
+        if node.index in lowering.done:
             continue
         rule = RULES.get(node.op)
         if rule is None:

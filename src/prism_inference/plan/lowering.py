@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import UnsupportedError
 from ..graph import Graph, Op, RopeParameters, Storage, Tensor
-from ..graph.extents import Extents
+from ..graph.extents import Extents, contiguous_strides
 from ..graph.rope import channels, frequencies, magnitude
 from .layouts import CHUNK_BYTES, CHUNK_VALUES, FLOATS, QUANTIZED
 from .steps import Operand, Region, Step
@@ -28,7 +29,9 @@ class Lowering:
         self.steps: list[Step] = []
         self._regions: dict[int, Region] = {}
         self._shared: dict[tuple[Any, ...], Operand] = {}
+        self.done: set[int] = set()  # nodes whose work another node's step does
         self._readers = Counter(source.index for node in graph.nodes for source in node.sources if source is not None)
+        self._reader = {source.index: node for node in graph.nodes for source in node.sources if source is not None}
         self._last = graph.nodes[-1] if graph.nodes else None
         self.absorbed = self._absorbed_norms(graph)
         self.rotated = self._rounded_rotations(graph)
@@ -49,11 +52,27 @@ class Lowering:
         """Return an operand in a new region of the arena."""
         return Operand(Region(nbytes, name), 0, ne, nb, nbytes)
 
+    def parts(self, node: Tensor, *tensors: Tensor) -> list[Operand]:
+        """Return operands for the parts of a flat F32 result that follow one another, one of each tensor's shape."""
+        flat, parts, offset = self.operand(node), [], 0
+        for tensor in tensors:
+            nb = contiguous_strides(node.type, tensor.ne)
+            size = nb[3] * int(tensor.ne[3])
+            parts.append(Operand(flat.region, flat.offset + offset, tensor.ne, nb, size))
+            offset += size
+        return parts
+
     def constant(self, array: np.ndarray[Any, Any], name: str) -> Operand:
         """Return an operand over numbers that are known now (raw bytes; only the address matters to the kernel)."""
         storage = Storage(np.frombuffer(array.tobytes(), np.uint8))
         size = storage.nbytes
         return Operand(Region(size, name, storage=storage), 0, (size, 1, 1, 1), (1, size, size, size), size)
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], Operand]) -> Operand:
+        """Return an intermediate result that several nodes share, made on first use."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
 
     def emit(
         self,
@@ -75,8 +94,28 @@ class Lowering:
         width = 4 * int(tensor.ne[0])
         nb = (4, width, width * int(tensor.ne[1]), width * int(tensor.ne[1]) * int(tensor.ne[2]))
         copy = self.temporary(tensor.ne, nb, nb[3] * int(tensor.ne[3]), "dense copy")
-        self.emit(f"copies.copy.{tensor.type.name.lower()}.f32", copy, operand)
+        self.copy(copy, operand, f"{tensor.type.name.lower()}.f32")
         return copy
+
+    def contiguous(self, tensor: Tensor) -> Operand:
+        """Return the operand of a tensor without any gaps; copies it if it has them."""
+        operand = self.operand(tensor)
+        if tensor.contiguous:
+            return operand
+        copy = self.temporary(tensor.ne, contiguous_strides(tensor.type, tensor.ne), 0, "contiguous copy")
+        copy.region.nbytes = copy.nb[3] * int(tensor.ne[3])
+        copy = replace(copy, nbytes=copy.region.nbytes)
+        self.copy(copy, operand, f"{moved_type(tensor)}.{moved_type(tensor)}")
+        return copy
+
+    def copy(self, result: Operand, source: Operand, types: str) -> None:
+        """Append the step that copies all elements; `types` names those of the source and the result (`f16.f32`)."""
+        across = next((d for d in (1, 2, 3) if source.nb[d] == 4 and source.ne[d] > 1), 0)
+        turned = types == "f32.f32" and across and result.nb[0] == 4 and source.nb[0] != 4 and source.ne[0] > 1
+        if turned and result.ne == source.ne:
+            self.emit("copies.turn", *(_exchanged(operand, across) for operand in (result, source)))
+        else:
+            self.emit(f"copies.copy.{types}", result, source)
 
     def activations(self, tensor: Tensor) -> Operand:
         """Return the rounded activations of a tensor, shared by all products that read it."""
@@ -118,6 +157,11 @@ class Lowering:
             self._shared[key] = table
         return self._shared[key]
 
+    def only_reader(self, node: Tensor) -> Tensor | None:
+        """Return the one node that reads this one, None where there are more or its result is kept."""
+        alone = self._readers[node.index] == 1 and not node.is_output and node is not self._last
+        return self._reader[node.index] if alone else None
+
     def _absorbed_norms(self, graph: Graph) -> set[int]:
         """Return the norms whose only reader multiplies them with a weight: that product does the norm too."""
         found = set()
@@ -153,6 +197,13 @@ class Lowering:
         return found
 
 
+def _exchanged(operand: Operand, d: int) -> Operand:
+    """Return an operand with its second dimension and dimension d exchanged."""
+    ne, nb = list(operand.ne), list(operand.nb)
+    ne[1], ne[d], nb[1], nb[d] = ne[d], ne[1], nb[d], nb[1]
+    return replace(operand, ne=(ne[0], ne[1], ne[2], ne[3]), nb=(nb[0], nb[1], nb[2], nb[3]))
+
+
 Rule = Callable[[Lowering, Tensor], None]
 
 
@@ -179,6 +230,11 @@ def row_kernel(kernel: str) -> Rule:
         low.emit(kernel, low.operand(node), low.dense(source_of(node, 0)))
 
     return rule
+
+
+def moved_type(tensor: Tensor) -> str:
+    """Return how copies name a tensor's type: int32 is moved as float32 is, bit by bit."""
+    return "f32" if tensor.type.name == "I32" else tensor.type.name.lower()
 
 
 def kernel_type(tensor: Tensor, node: Tensor) -> str:

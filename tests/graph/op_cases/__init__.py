@@ -79,6 +79,5 @@ def all_cases() -> list[OpCase]:
 
     families = (elements, rows, products, layout, spatial, sequence, learning)
     cases = [case for family in families for case in family.CASES]
-    assert all(family.CASES for family in families)
     assert len({str(case) for case in cases}) == len(cases), "two cases have one name"
     return cases

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ..derivative import Derivative, Rule
@@ -134,12 +135,54 @@ def _silu_back(d: Derivative, number: int) -> Tensor:
     return d.gradient.mul(d.source(0)).mul(bend)
 
 
+def _gelu_bend(x: Tensor) -> Tensor:
+    """f = x/2·(1 + t) with t = tanh(u), u = c·(x + a·x³): f'' = (1 - t²)·(u' + x/2·u'' - x·t·u'²).
+
+    u' + x/2·u'' is c·(1 + 6a·x²).
+    """
+    square = x.sqr()
+    t = x.mul(square.scale(_GELU_A * _GELU_C, _GELU_C)).tanh()
+    slope = square.scale(3 * _GELU_A * _GELU_C, _GELU_C)
+    rise = square.scale(6 * _GELU_A * _GELU_C, _GELU_C)
+    return t.sqr().scale(-1.0, 1.0).mul(rise.sub(x.mul(t).mul(slope.sqr())))
+
+
+def _gelu_quick_bend(x: Tensor) -> Tensor:
+    """f = x·σ(c·x): f'' = c·σ·(1 - σ)·(2 + c·x·(1 - 2σ))."""
+    sigma = x.scale(_QUICK_C).sigmoid()
+    slope = sigma.mul(sigma.scale(-_QUICK_C, _QUICK_C))
+    return slope.mul(x.mul(sigma.scale(-2 * _QUICK_C, _QUICK_C)).scale(1.0, 2.0))
+
+
+def _gelu_erf_bend(x: Tensor) -> Tensor:
+    """f = x·Φ(x): f'' = φ(x)·(2 - x²)."""
+    square = x.sqr()
+    return square.scale(-0.5).exp().mul(square.scale(-1.0, 2.0)).scale(1.0 / math.sqrt(2 * math.pi))
+
+
+def _elu_bend(x: Tensor) -> Tensor:
+    """e^x where x <= 0, 0 elsewhere; the exponent is cut off so that nothing infinite is multiplied with 0."""
+    return x.clamp(float("-inf"), 0.0).exp().mul(x.step().scale(-1.0, 1.0))
+
+
+_GELU_A, _GELU_C, _QUICK_C = 0.044715, math.sqrt(2.0 / math.pi), 1.702
+# f'' of those whose way back can itself be differentiated by the argument.
+_BENDS: dict[Unary, Callable[[Tensor], Tensor]] = {
+    Unary.GELU: _gelu_bend,
+    Unary.GELU_QUICK: _gelu_quick_bend,
+    Unary.GELU_ERF: _gelu_erf_bend,
+    Unary.ELU: _elu_bend,
+}
+
+
 def _unary_back(d: Derivative, number: int) -> Tensor:
-    """y = g·f'(x): by g it is unary_back again."""
+    """y = g·f'(x): by g it is unary_back again, by x g·f''(x)."""
     kind, *params = d.node.params
-    if number == 1:
+    if number == 0:
+        return d.gradient.unary_back(d.source(1), kind, *params)
+    if kind not in _BENDS:
         raise d.refuse(1, f"no second derivative of {kind.name} is known here")
-    return d.gradient.unary_back(d.source(1), kind, *params)
+    return d.gradient.mul(d.source(0)).mul(_BENDS[kind](d.source(1)))
 
 
 # --- Gated units -------------------------------------------------------------------------------------

@@ -33,20 +33,34 @@ def _view(d: Derivative, number: int) -> Tensor:
     """Zeros, made without reading the source (0·x would let NaN and Inf through), with the gradient in its place."""
     source, node = d.source(0), d.node
     width = source.type.nbytes
-    if not source.contiguous:
+    if not source.contiguous or overlapping(node):
         return _scattered(d)
     base = d.begun if d.begun is not None else source.fill(0.0)
     strides = [step * 4 // width for step in node.nb[1:]]
     return base.acc_inplace(d.gradient, strides, node.view_offset * 4 // width)
 
 
+def overlapping(view: Tensor) -> bool:
+    """Whether elements of a view may lie in one place: a step that is shorter than what lies within it."""
+    reach = view.type.nbytes
+    for step, extent in sorted(zip(view.nb, view.ne, strict=True)):
+        if extent > 1 and step < reach:
+            return True
+        reach += step * (int(extent) - 1)
+    return False
+
+
 def _scattered(d: Derivative) -> Tensor:
-    """A view of a source with gaps or permuted dimensions: each element's place is looked up by its address."""
+    """A view of a source with gaps or permuted dimensions, or one with elements in one place: the place of each is
+    looked up by its address, and what falls on one place is added up."""
     source, node = d.source(0), d.node
-    places = {int(address): place for place, address in enumerate(_addresses(source))}
-    index = np.array([places[int(a) + node.view_offset] for a in _addresses(node)], np.int32)
-    leaf = node.context.tensor("I32", (index.size,), name="places").set(index)
-    flat = contiguous(d.gradient).reshape(1, index.size)
+    addresses, wanted = _addresses(source), _addresses(node) + node.view_offset
+    order = np.argsort(addresses, kind="stable")
+    found = order[np.minimum(np.searchsorted(addresses, wanted, sorter=order), order.size - 1)]
+    if not np.array_equal(addresses[found], wanted):
+        raise d.refuse(0, "the view reaches beyond the elements of its source", hint="Take it of the whole tensor.")
+    leaf = node.context.tensor("I32", (found.size,), name="places").set(found)
+    flat = contiguous(d.gradient).reshape(1, found.size)
     table = source.fill(0.0).reshape(1, source.elements)
     return flat.get_rows_back(leaf, table).reshape(*source.ne)
 

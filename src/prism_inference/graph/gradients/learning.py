@@ -33,6 +33,10 @@ def _token_loss(d: Derivative, number: int) -> Tensor:
     return d.gradient.token_loss_back(d.source(0), d.source(1))
 
 
+def _sum_squares(d: Derivative, number: int) -> Tensor:
+    return d.source(0).mul(d.gradient).scale(2.0)
+
+
 _STEP = "a step of an optimizer is not part of a loss"
 
 GRADIENTS: dict[Op, Rule | str] = {
@@ -40,6 +44,7 @@ GRADIENTS: dict[Op, Rule | str] = {
     Op.CROSS_ENTROPY_LOSS_BACK: _cross_entropy_loss_back,
     Op.TOKEN_LOSS: _token_loss,
     Op.TOKEN_LOSS_BACK: "its second derivative is not known here; CROSS_ENTROPY_LOSS has one",
+    Op.SUM_SQUARES: _sum_squares,
     Op.OPT_STEP_ADAMW: _STEP,
     Op.OPT_STEP_SGD: _STEP,
 }

@@ -6,6 +6,7 @@ from ..derivative import Derivative, Rule
 from ..ops import Op
 from ..rope import alibi_slopes
 from ..tensor import Tensor
+from .layout import contiguous
 
 
 def _sum(d: Derivative, number: int) -> Tensor:
@@ -48,21 +49,19 @@ def _norm(d: Derivative, number: int) -> Tensor:
 
 
 def _group_norm(d: Derivative, number: int) -> Tensor:
+    """The planes of a group are one row of NORM; the last group may have fewer."""
     groups, eps = d.node.params
     a = d.source(0)
-    width = -(-a.ne[2] // groups)  # channels of a group; the last group may have fewer
+    width = -(-a.ne[2] // groups)
+    full, rest = divmod(a.ne[2], width)
     parts = []
-    for start in range(0, a.ne[2], width):
-        count = min(width, a.ne[2] - start)
-        ne = (a.ne[0], a.ne[1], count, a.ne[3])
-        row = a.ne[0] * a.ne[1] * count
-        pieces = [t.view(ne, t.nb[1:], t.nb[2] * start).cont() for t in (d.gradient, a)]
-        g, x = (piece.reshape(row, a.ne[3]) for piece in pieces)
-        parts.append(g.norm_back(x, eps).reshape(*ne))
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.concat(part, 2)
-    return total
+    for start, channels, count in ((0, full * width, full), (full * width, rest, 1)):
+        if channels:
+            ne = (a.ne[0], a.ne[1], channels, a.ne[3])
+            rows = (a.ne[0] * a.ne[1] * channels // count, count, a.ne[3])
+            g, x = (contiguous(t.view(ne, t.nb[1:], t.nb[2] * start)).reshape(*rows) for t in (d.gradient, a))
+            parts.append(g.norm_back(x, eps).reshape(*ne))
+    return parts[0] if len(parts) == 1 else parts[0].concat(parts[1], 2)
 
 
 def _l2_norm(d: Derivative, number: int) -> Tensor:

@@ -9,6 +9,8 @@ from ..extents import contiguous_strides, full_extents
 from ..ops import Op, Triangle
 from .checks import FLOATS, repeats, require, require_f32
 
+MOVED = ("F32", "F16", "I32")  # what is copied without a change
+
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 def cpy(self: Tensor, target: Tensor) -> Tensor:
     """Copy all elements into `target`, in its type and layout; the result is a view of the target."""
     require(self.elements == target.elements, Op.CPY, "different numbers of elements", self, target)
-    require(self.type.name in FLOATS and target.type.name in FLOATS[:2], Op.CPY, "wrong types", self, target)
+    floats = self.type.name in FLOATS and target.type.name in FLOATS[:2]
+    integers = self.type.name == target.type.name == "I32"
+    require(floats or integers, Op.CPY, "wrong types", self, target)
     node = self.context.view(Op.CPY, target, target.ne, target.nb, 0)
     node.sources = (self, target)
     return node
@@ -24,13 +28,13 @@ def cpy(self: Tensor, target: Tensor) -> Tensor:
 
 def dup(self: Tensor) -> Tensor:
     """A copy of the same shape, contiguous."""
-    require(self.type.name in FLOATS[:2], Op.DUP, "wrong type", self, expected=FLOATS[:2])
+    require(self.type.name in MOVED, Op.DUP, "wrong type", self, expected=MOVED)
     return self.context.node(Op.DUP, self.type, self.ne, [self])
 
 
 def cont(self: Tensor) -> Tensor:
     """A contiguous copy."""
-    require(self.type.name in FLOATS[:2], Op.CONT, "wrong type", self, expected=FLOATS[:2])
+    require(self.type.name in MOVED, Op.CONT, "wrong type", self, expected=MOVED)
     return self.context.node(Op.CONT, self.type, self.ne, [self])
 
 
@@ -72,17 +76,18 @@ def transpose(self: Tensor) -> Tensor:
 
 
 def repeat(self: Tensor, *ne: int) -> Tensor:
-    """This tensor repeated to larger extents, which its own divide."""
+    """This tensor (F32 or I32) repeated to larger extents, which its own divide."""
+    require(self.type.name in ("F32", "I32"), Op.REPEAT, "wrong type", self, expected="F32 or I32")
     return _repetition(self, Op.REPEAT, ne, grows=True)
 
 
 def repeat_back(self: Tensor, *ne: int) -> Tensor:
     """The way back through `repeat`: what falls on the same place is added up."""
+    require_f32(Op.REPEAT_BACK, self)
     return _repetition(self, Op.REPEAT_BACK, ne, grows=False)
 
 
 def _repetition(self: Tensor, op: Op, ne: Sequence[int], grows: bool) -> Tensor:
-    require_f32(op, self)
     node = self.context.node(op, self.type, ne, [self])
     small, large = (self, node) if grows else (node, self)
     require(repeats(small, large), op, "extents do not divide", self, expected=f"{full_extents(ne)}")

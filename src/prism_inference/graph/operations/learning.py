@@ -57,6 +57,12 @@ def _require_labels(op: Op, logits: Tensor, labels: Tensor) -> None:
     require(fits, op, "one label per row is needed", logits, labels)
 
 
+def sum_squares(self: Tensor) -> Tensor:
+    """The sum of the squares of all values: [1]. What the length of a gradient is made of."""
+    require_f32(Op.SUM_SQUARES, self)
+    return self.context.node(Op.SUM_SQUARES, self.type, (1,), [self])
+
+
 def opt_step_adamw(
     self: Tensor, gradient: Tensor, m: Tensor, v: Tensor, parameters: Tensor, factor: Tensor | None = None
 ) -> Tensor:

@@ -157,7 +157,7 @@ def count_equal(self: Tensor, other: Tensor) -> Tensor:
 
 
 def argsort(self: Tensor, order: Order = Order.ASC) -> Tensor:
-    """Indices (I32) that sort each row; equals keep their order."""
+    """Indices (I32) that sort each row; equals keep their order, NaN comes last."""
     require_f32(Op.ARGSORT, self)
     return self.context.node(Op.ARGSORT, tensor_type("I32"), self.ne, [self], (Order(order),))
 
@@ -190,7 +190,8 @@ def get_rows_back(self: Tensor, index: Tensor, table: Tensor) -> Tensor:
 
 
 def set_rows(self: Tensor, rows: Tensor, index: Tensor) -> Tensor:
-    """Write `rows` (F32) to this tensor's rows that the I32 index names; the result is a view of this tensor."""
+    """Write `rows` (F32) to those rows of this tensor that the I32 index names, each at most once; the result is a view
+    of this tensor."""
     op = Op.SET_ROWS
     require(rows.type.name == "F32" and index.type.name == "I32", op, "wrong types", rows, index)
     require(self.type.name in CACHE_TYPES, op, "rows cannot be written to this type", self, expected=CACHE_TYPES)

@@ -44,6 +44,10 @@ def _token_loss_back(memory: Memory, node: Tensor) -> None:
     memory.write(node, g.reshape(()) * np.where(index[:, None] >= 0, p, 0.0)[None, None])
 
 
+def _sum_squares(memory: Memory, node: Tensor) -> None:
+    memory.write(node, np.asarray((wide_inputs(memory, node)[0] ** 2).sum()))
+
+
 def _factor(node: Tensor, memory: Memory) -> float:
     factor = node.sources[-1]
     return 1.0 if factor is None else float(memory.read(factor).reshape(()))
@@ -72,6 +76,7 @@ TWINS: dict[Op, Twin] = {
     Op.CROSS_ENTROPY_LOSS_BACK: _cross_entropy_loss_back,
     Op.TOKEN_LOSS: _token_loss,
     Op.TOKEN_LOSS_BACK: _token_loss_back,
+    Op.SUM_SQUARES: _sum_squares,
     Op.OPT_STEP_ADAMW: _opt_step_adamw,
     Op.OPT_STEP_SGD: _opt_step_sgd,
 }

@@ -3,10 +3,13 @@
 Vectors are LLVM vectors of fixed width; LLVM splits them for narrower machines, so one source serves every target.
 """
 
+from .bits import *  # noqa: F403
 from .core import OPERATIONS as OPERATIONS
 from .floats import *  # noqa: F403
 from .half import *  # noqa: F403
 from .integers import *  # noqa: F403
+from .lanes import *  # noqa: F403
 from .scalars import *  # noqa: F403
 from .ternary import *  # noqa: F403
 from .threads import *  # noqa: F403
+from .tiles import *  # noqa: F403

@@ -110,6 +110,11 @@ def widen(builder: Any, a: Any) -> Any:
     return builder.fpext(a, F64x16.llvm)
 
 
+@operation("narrow", F32x16, (F64x16,), lambda a: a.astype(np.float32))
+def narrow(builder: Any, a: Any) -> Any:
+    return builder.fptrunc(a, F32x16.llvm)
+
+
 @operation("sum_wide", types.float64, (F64x16,), lambda a: _tree(a, np.add))
 def sum_wide(builder: Any, a: Any) -> Any:
     return _fold(builder, a, builder.fadd)

@@ -44,6 +44,11 @@ def store_f32(builder: Any, address: Any, value: Any) -> Any:
     builder.store(value, pointer(builder, address, SINGLE), align=1)
 
 
+@operation("store_f64", NONE, (I64, types.float64), lambda value: np.float64(value).tobytes())
+def store_f64(builder: Any, address: Any, value: Any) -> Any:
+    builder.store(value, pointer(builder, address, ir.DoubleType()), align=1)
+
+
 @operation("store_i64", NONE, (I64, I64), lambda value: np.int64(value).tobytes())
 def store_i64(builder: Any, address: Any, value: Any) -> Any:
     builder.store(value, pointer(builder, address, LONG), align=1)
