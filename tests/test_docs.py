@@ -45,8 +45,10 @@ def test_the_readme_s_programs_run(models: Path, tmp_path: Path) -> None:
     assert result.stdout.strip()
 
 
-def test_the_graph_page_s_program_prints_what_it_says() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "concepts" / "graph.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize("page", ["graph", "derivatives"])
+def test_a_concept_s_program_prints_what_it_says(page: str) -> None:
+    text = (ROOT / "docs" / "concepts" / f"{page}.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (promised,) = re.findall(r"print\(.*\) +# (.*)", block)
     result = subprocess.run([sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stderr

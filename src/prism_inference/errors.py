@@ -132,6 +132,14 @@ class GraphError(PrismError, ValueError):
     """An operation of the tensor graph is refused; names operation, tensor and input."""
 
 
+class DatasetError(PrismError, ValueError):
+    """Data for training cannot be used; names the file and the place."""
+
+
+class TrainingError(PrismError, RuntimeError):
+    """A training cannot go on; parameters and optimizer are as they were before the step."""
+
+
 class KernelError(PrismError, RuntimeError):
     """A kernel is missing, does not compile, or cannot be loaded."""
 

@@ -37,6 +37,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "inspect": Command("inspect", "show what a model file holds"),
     "tokenize": Command("tokenize", "turn text into token ids"),
     "pull": Command("pull", "fetch a model"),
+    "train": Command("train", "train adapters on a model, or all of its weights"),
     "synth": Command("synth", "write a model with random weights in a published one's shapes"),
 }
 

@@ -80,6 +80,7 @@ class GGUFFile:
         self.alignment = first.alignment
         self.size = sum(shard.size for shard in shards)
         self.metadata = first.metadata
+        self._encoded = first.encoded
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(tensors)
 
     def __enter__(self) -> GGUFFile:
@@ -92,6 +93,10 @@ class GGUFFile:
 
     def __repr__(self) -> str:
         return f"<GGUFFile {self.path}: {len(self.metadata)} keys, {len(self.tensors)} tensors>"
+
+    def encoded(self, key: str) -> bytes:
+        """Return a key's type and value as the file has them."""
+        return bytes(self._encoded[key])
 
     def close(self) -> None:
         """Forget the tensors; the mapping goes when the last array that refers to it does."""
@@ -107,6 +112,7 @@ class Shard:
     alignment: int
     size: int
     metadata: Metadata
+    encoded: Mapping[str, memoryview]
     tensors: tuple[TensorInfo, ...]
 
 
@@ -149,7 +155,7 @@ def _read_shard(path: Path, number: int) -> Shard:
     version = _version(cursor)
     tensor_count = cursor.count("number of tensors", GGUF_MAX_TENSORS, _SMALLEST_TENSOR)
     key_count = cursor.count("number of keys", GGUF_MAX_KEYS, _SMALLEST_KEY_VALUE)
-    values = _key_values(cursor, key_count)
+    values, encoded = _key_values(cursor, key_count)
     alignment: int = values.get(ALIGNMENT_KEY, DEFAULT_ALIGNMENT)  # type: ignore[assignment]  # was checked there
     metadata = Metadata(values, str(path))
     rows = read_table(cursor, tensor_count)
@@ -159,7 +165,7 @@ def _read_shard(path: Path, number: int) -> Shard:
         nbytes = kind.size(math.prod(row.ne))
         begin = start + row.offset
         tensors.append(TensorInfo(row.name, kind, row.ne, row.offset, nbytes, data[begin : begin + nbytes], number))
-    return Shard(path, version, alignment, len(data), metadata, tuple(tensors))
+    return Shard(path, version, alignment, len(data), metadata, encoded, tuple(tensors))
 
 
 def _mapped(path: Path) -> npt.NDArray[np.uint8]:
@@ -204,21 +210,24 @@ def _version(cursor: Cursor) -> int:
     )
 
 
-def _key_values(cursor: Cursor, count: int) -> dict[str, object]:
-    """Read the metadata; the alignment in it, if any, is checked."""
+def _key_values(cursor: Cursor, count: int) -> tuple[dict[str, object], dict[str, memoryview]]:
+    """Read the metadata: values, and the bytes of each one's type and value; the alignment, if any, is checked."""
     values: dict[str, object] = {}
+    encoded: dict[str, memoryview] = {}
     for number in range(count):
         begin = cursor.position
         key = cursor.name(f"key {number}", GGUF_MAX_KEY_BYTES)
         if key in values:
             cursor.position = begin
             cursor.fail("a key occurs twice", key)
+        begin = cursor.position
         kind = cursor.value_type(key)
         if key == ALIGNMENT_KEY:
             values[key] = _alignment(cursor, kind)
         else:
             values[key] = cursor.value(kind, key)
-    return values
+        encoded[key] = cursor.data[begin : cursor.position]
+    return values, encoded
 
 
 def _alignment(cursor: Cursor, kind: ValueType) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +30,7 @@ from ..limits import (
 from .encode import count_strings, encode_string, encode_value
 from .layout import Row, check_blocks, check_extents, choose_types, padded
 from .metadata import Metadata
+from .reader import GGUFFile
 from .spec import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, VERSIONS, TensorType, ValueType, tensor_type
 
 Bytes = bytes | bytearray | memoryview | npt.NDArray[Any]
@@ -96,6 +97,16 @@ class GGUFWriter:
             expected = f"at most {GGUF_MAX_STRINGS}"
             raise LimitError("too many strings in all", where=where, expected=expected, found=strings)
         self._values[key], self._strings = encoded, strings
+
+    def add_metadata(self, file: GGUFFile, without: Container[str] = ()) -> None:
+        """Add the key-values of another file, byte by byte; not its alignment, its place in a set of shards, nor the
+        keys in `without`."""
+        for key in file.metadata:
+            if key in without or key == ALIGNMENT_KEY or key.startswith("split."):
+                continue
+            where = f"{self.path}, key {key[:80]!r}"
+            self._check_name(key, self._values, GGUF_MAX_KEY_BYTES, GGUF_MAX_KEYS, where)
+            self._values[key] = file.encoded(key)
 
     def add_tensor(
         self, name: str, kind: str | int | TensorType, ne: Sequence[int], data: Bytes | Iterable[Bytes]

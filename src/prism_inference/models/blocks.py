@@ -108,9 +108,11 @@ class Weights:
         adapters: additions by the full name of the weight.
         exact: multiply activations unrounded (`Tensor.mul_mat`), as training needs.
         """
+        self._context = context
         self._tensors = tensors
         self._prefix = ""
         self.rotation = rotation
+        self.boundaries: list[int] = []  # numbers of the first tensors of each block, and of what follows the last
         self._adapters = adapters or {}
         self._exact = exact
         self._rotated: dict[int, Tensor] = {}
@@ -127,10 +129,15 @@ class Weights:
         return self._tensors.get(f"{self._prefix}{name}")
 
     def block(self, number: int) -> Weights:
-        """Return the weights of a block."""
+        """Return the weights of a block, which begins with what is made next."""
+        self.mark()
         part = copy(self)
         part._prefix = f"blk.{number}."
         return part
+
+    def mark(self) -> None:
+        """Note that a block begins, or ends, with what is made next."""
+        self.boundaries.append(len(self._context.tensors))
 
     def product(self, name: str, x: Tensor) -> Tensor:
         """Multiply by the weight of a (full) name, the input rotated if the weight is folded, and add its adapters."""
@@ -316,6 +323,7 @@ def mixture(config: Config, w: Weights, x: Tensor) -> Tensor:
 
 def logits(config: Config, weights: Weights, x: Tensor) -> Tensor:
     """Final norm and head: [width, outputs] → [vocabulary, outputs]."""
+    weights.mark()
     y = weights.product(EMBEDDING if config.tied else "output.weight", weights.norm("output_norm", x, config.eps))
     if config.logit_cap:
         y = y.scale(1.0 / config.logit_cap).tanh().scale(config.logit_cap)

@@ -135,8 +135,8 @@ def delta_net(config: Config, w: Weights, x: Tensor, batch: Batch, block: int) -
     v = mixed.view((rec.value_size, rec.value_heads, tokens), (4 * rec.value_size, row), 8 * keys)
     beta = w.linear("ssm_beta", x).sigmoid()
     gate = w.linear("ssm_alpha", x).add(w("ssm_dt.bias")).softplus().mul(w("ssm_a"))
-    parts = [_apart(part, batch) for part in (q, k, v, gate, beta)]
-    out = parts[0].gated_delta_net(*parts[1:], matrices).reshape(rec.value_size, rec.value_heads, tokens)
+    q, k, v, gate, beta = (_apart(part, batch) for part in (q, k, v, gate, beta))
+    out = q.gated_delta_net(k, v, gate, beta, matrices).reshape(rec.value_size, rec.value_heads, tokens)
     z = w.linear("attn_gate", x).reshape(rec.value_size, rec.value_heads, tokens)
     out = z.swiglu(w.norm("ssm_norm", out, config.eps))
     if w.rotation is not None and w.rotation.grouped:

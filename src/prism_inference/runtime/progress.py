@@ -27,6 +27,11 @@ def kernel_progress() -> AbstractContextManager[Show | None]:
     return _bar("Compiling kernels (once per machine)", in_bytes=False)
 
 
+def step_progress(label: str) -> AbstractContextManager[Show | None]:
+    """Give a callback of steps done, steps in all and a note."""
+    return _bar(label, in_bytes=False)
+
+
 @contextmanager
 def _bar(label: str, in_bytes: bool) -> Iterator[Show | None]:
     """The bar appears with the first call of the callback, so that what is at hand already shows none."""

@@ -80,10 +80,7 @@ def _copy_tokenizer(writer: GGUFWriter, vocabulary: Path | None, shape: Shape) -
         writer.add(f"{shape.architecture}.vocab_size", shape.vocabulary)
         return shape.vocabulary
     with gguf.open(vocabulary) as file:
-        for key in file.metadata:
-            if key.startswith("tokenizer."):
-                value = file.metadata[key]
-                writer.add(key, list(file.metadata.byte_strings(key)) if isinstance(value, gguf.StringArray) else value)
+        writer.add_metadata(file, [key for key in file.metadata if not key.startswith("tokenizer.")])
         return len(file.metadata.strings("tokenizer.ggml.tokens"))
 
 
