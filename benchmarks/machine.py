@@ -19,8 +19,8 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def describe(peer: str | None = None) -> dict[str, object]:
-    """A record of machine and versions; `peer` is an interpreter that has llama-cpp-python."""
+def describe(peer: str | None = None, package: str = "llama-cpp-python") -> dict[str, object]:
+    """A record of machine and versions; `peer` is an interpreter that has the package compared with."""
     record: dict[str, object] = {
         "date": datetime.date.today().isoformat(),
         "processor": processor(),
@@ -31,8 +31,6 @@ def describe(peer: str | None = None) -> dict[str, object]:
         "numpy": version("numpy"),
     }
     if peer:
-        code = "import importlib.metadata as m; print(m.version('llama-cpp-python'))"
-        record["llama-cpp-python"] = subprocess.run(
-            [peer, "-c", code], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        code = f"import importlib.metadata as m; print(m.version({package!r}))"
+        record[package] = subprocess.run([peer, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
     return record
