@@ -191,6 +191,7 @@ class Lowering:
                     and number == 1
                     and weights is not None
                     and weights.type.block > 1
+                    and not node.params[0]  # exact products round nothing
                 )
                 if not rounding:
                     found.discard(source.index)

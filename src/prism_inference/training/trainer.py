@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ..engine.objects import Progress, library
 from ..engine.run import Executable
@@ -173,6 +174,12 @@ class Trainer:
     def moments(self) -> dict[str, tuple[Tensor, Tensor]]:
         """The optimizer's own state by parameter."""
         return self._update.moments
+
+    def gradient(self, name: str) -> npt.NDArray[np.float32]:
+        """Return a copy of a parameter's gradient, summed over the labels of the last step, in NumPy order."""
+        parameter = next(p for p in self.method.parameters if p.name == name)
+        values = self._gradients()[name].array[: parameter.nbytes].view(np.float32)
+        return values.reshape(parameter.array.shape).copy()
 
     # --- Steps ----------------------------------------------------------------------------------------------
 
