@@ -104,6 +104,7 @@ sys.path.insert(0, sys.argv[1])
 from test_run import chain
 from prism_inference.engine.run import prepare
 from prism_inference.plan.descriptor import CONTROL_DONE
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 graph, y = chain(3000, 4096, 64)
 executable = prepare(graph, 2)
 executable.run()
