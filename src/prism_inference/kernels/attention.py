@@ -1,11 +1,7 @@
 """Attention of each query to the keys in its range: online soft-max, so that no score matrix is ever stored.
 
-Operands: 0 result [Dv, heads, tokens], 1 queries [D, tokens, heads], 2 keys [D, cells, key heads], 3 values
-[Dv, cells, key heads], 4 ranges int32 [2, tokens]: the first cell that a token sees, and one past the last.
-Parameters: 0 scale, 1 cap of the scores (0: none). The masked kernels have besides 5 mask float32 [cells, tokens, …], 6
-its slopes [heads], 7 sinks [heads], and parameters 2 to 4 that say whether there are ranges, a mask, sinks. Keys are
-taken 16 at a time in the order of the cells, so that a result depends neither on the other tokens of the batch nor on
-the number of threads. Scratch per thread: (Dv + 16) float32.
+Keys are taken 16 at a time in the order of the cells, so that a result depends neither on the other tokens of the batch
+nor on the number of threads. Scratch per thread: (Dv + 16) float32.
 """
 
 from __future__ import annotations
@@ -153,6 +149,11 @@ def _attention(load16, load_last, masked):
         return load_i32(cells), load_i32(cells + 4)
 
     def kernel(desc, ith, nth):
+        """Operands: 0 result [Dv, heads, tokens], 1 queries [D, tokens, heads], 2 keys [D, cells, key heads], 3 values
+        [Dv, cells, key heads], 4 ranges int32 [2, tokens]: the first cell that a token sees, and one past the last.
+        Parameters: 0 scale, 1 cap of the scores (0: none). The masked kernels have besides 5 mask float32 [cells,
+        tokens, …], 6 its slopes [heads], 7 sinks [heads], and parameters 2 to 4 that say whether there are ranges, a
+        mask, sinks."""
         d, tokens, heads = extent(desc, 1, 0), extent(desc, 1, 1), extent(desc, 1, 2)
         group = heads // extent(desc, 2, 2)
         scores = scratch(desc, ith)

@@ -1,12 +1,9 @@
 """The way back through attention in tiles of 32 queries: scores are computed again, never kept.
 
-Operands of `parts`: 0 to 2 the gradients of queries [D, tokens, heads], keys [D, cells, key heads] and values [Dv,
-cells, key heads]; 3 further summands of the first [D, tokens, heads, chunks - 1]; 4 the gradient and 5 the result [Dv,
-heads, tokens]; 6 to 8 queries, keys, values; 9 shares, 10 ranges, 11 mask, 12 slopes, and parameters 0 to 3, as in
-`attention_tiles`. Parameter 4: cells of a chunk. A thread takes whole chunks of one key head, so that each gradient of
-a key or value is one thread's; the summands of a query's gradient, one for each chunk that it sees, are added up in
-order by `collect`. With weights p = e^(s - max) / Σ and δ = g·y: dv = Σ p·g, ds = p·(g·v - δ), dq = Σ ds·k, dk = Σ
-ds·q."""
+With weights p = e^(s - max) / Σ and δ = g·y: dv = Σ p·g, ds = p·(g·v - δ), dq = Σ ds·k, dk = Σ ds·q. A thread takes
+whole chunks of one key head, so that each gradient of a key or value is one thread's; the summands of a query's
+gradient, one for each chunk that it sees, are added up in order by `collect`.
+"""
 
 from __future__ import annotations
 
@@ -81,8 +78,8 @@ def _dot(a, b, n):
 
 
 @helper
-def _load_tile(desc, place, head, token, count, q, g, q_rows, g_rows):
-    """Bring queries and gradients of 32 tokens into both orders, with their shares and δ."""
+def _load_tile(desc, place, head, token, count, q, g, y, q_rows, g_rows):
+    """Bring queries and gradients of 32 tokens into both orders, with their shares and δ (`y` takes the results)."""
     d, dv = extent(desc, 6, 0), extent(desc, 8, 0)
     step_q, step_g = stride(desc, 6, 1), stride(desc, 4, 2)
     a = address(desc, 6) + token * step_q + head * stride(desc, 6, 2)
@@ -91,14 +88,17 @@ def _load_tile(desc, place, head, token, count, q, g, q_rows, g_rows):
     a = address(desc, 4) + token * step_g + head * stride(desc, 4, 1)
     to_columns(g, a, step_g, count, dv, ONE, place)
     _copy_rows(g_rows, _padded(dv), _padded(dv) // 4, a, step_g, count, dv)
-    y = address(desc, 5) + token * stride(desc, 5, 2) + head * stride(desc, 5, 1)
+    a = address(desc, 5) + token * stride(desc, 5, 2) + head * stride(desc, 5, 1)
+    to_columns(y, a, stride(desc, 5, 2), count, dv, ONE, place)
     shares = address(desc, 9) + head * stride(desc, 9, 1) + 4 * token
     for i in range(0, LANES, 16):
         store_f32x16(place + STATE + 4 * i, load_first(shares + 4 * i, count - i))
         store_f32x16(place + STATE + ROW + 4 * i, load_first(shares + stride(desc, 9, 2) + 4 * i, count - i))
-        store_f32x16(place + DELTA + 4 * i, zeros())
-    for i in range(count):
-        store_f32(place + DELTA + 4 * i, _dot(g_rows + _padded(dv) * i, y + stride(desc, 5, 2) * i, dv))
+        # In the order of g·v: where one cell alone is seen, and y is its v, the difference is 0 to the bit.
+        delta = zeros()
+        for j in range(4 * i, ROW * dv, ROW):
+            delta = fma(load_f32x16(y + j), load_f32x16(g + j), delta)
+        store_f32x16(place + DELTA + 4 * i, delta)
 
 
 @helper
@@ -146,15 +146,16 @@ def _tile(desc, place, head, shared, token, start, last, sums_k, sums_v):
         return
     q = place + FIELDS
     g, dq = q + ROW * d, q + ROW * (d + dv)
-    q_rows = dq + ROW * d
+    y = dq + ROW * d
+    q_rows = y + ROW * dv
     g_rows = q_rows + LANES * _padded(d)
     s = g_rows + LANES * _padded(dv)
     t, bend = s + ROW * KEYS, s + 2 * ROW * KEYS
-    _load_tile(desc, place, head, token, count, q, g, q_rows, g_rows)
+    _load_tile(desc, place, head, token, count, q, g, y, q_rows, g_rows)
     size = parameter(desc, 4)
-    y, step, begun = _target(desc, head, token, low, start, start // size, size)
+    target, step, begun = _target(desc, head, token, low, start, start // size, size)
     if begun:
-        to_columns(dq, y, step, count, d, ONE, place)
+        to_columns(dq, target, step, count, d, ONE, place)
     else:
         _clear(dq, ROW * d)
     keys, step_k = address(desc, 7) + shared * stride(desc, 7, 2), stride(desc, 7, 1)
@@ -179,7 +180,7 @@ def _tile(desc, place, head, shared, token, start, last, sums_k, sums_v):
             add_products(sums, _padded(dv), n, s, ROW, 4, g_rows + i, _padded(dv), count, one, one)
         add_products(dq, ROW, d, keys + step_k * cell, 4, step_k, t, ROW, n, one, one)
         cell = stop
-    to_rows(y, step, dq, count, d, splat(ONE), splat(ONE), place)
+    to_rows(target, step, dq, count, d, splat(ONE), splat(ONE), place)
 
 
 @helper
@@ -201,7 +202,7 @@ def _cells(desc, place, shared, start, last):
     """The gradients of the keys and values of the cells start … last - 1 of one key head."""
     d, dv, tokens, heads = extent(desc, 6, 0), extent(desc, 8, 0), extent(desc, 6, 1), extent(desc, 6, 2)
     group = heads // extent(desc, 7, 2)
-    fields = FIELDS + ROW * (2 * d + dv + 3 * KEYS) + LANES * (_padded(d) + _padded(dv))
+    fields = FIELDS + ROW * (2 * d + 2 * dv + 3 * KEYS) + LANES * (_padded(d) + _padded(dv))
     sums_k = place + fields
     sums_v = sums_k + CELLS * _padded(d)
     _clear(sums_k, CELLS * (_padded(d) + _padded(dv)))
@@ -215,6 +216,10 @@ def _cells(desc, place, shared, start, last):
 
 
 def _parts(desc, ith, nth):
+    """Operands: 0 to 2 the gradients of queries [D, tokens, heads], keys [D, cells, key heads] and values [Dv, cells,
+    key heads]; 3 further summands of the first [D, tokens, heads, chunks - 1]; 4 the gradient and 5 the result [Dv,
+    heads, tokens]; 6 to 8 queries, keys, values; 9 shares, 10 ranges, 11 mask, 12 slopes, and parameters 0 to 3, as in
+    `attention_tiles`. Parameter 4: cells of a chunk, a multiple of CELLS."""
     cells, size = extent(desc, 7, 1), parameter(desc, 4)
     chunks = (cells + size - 1) // size
     place = scratch(desc, ith)

@@ -1,10 +1,7 @@
 """Attention over float32 keys in tiles of 32 queries, one in each lane: for keys that are computed, not kept.
 
-Operands: 0 result [Dv, heads, tokens], 1 shares [tokens, heads, 2] (each query's largest score, and 1 over the sum of
-its exponentials), 2 queries [D, tokens, heads], 3 keys [D, cells, key heads], 4 values [Dv, cells, key heads], 5 ranges
-int32 [2, tokens], 6 mask [cells, tokens, …], 7 slopes of the mask [heads], 8 sinks [heads]. Parameters: 0 scale, 1 cap
-of the scores (0: none), 2 to 4 whether there are ranges, a mask, sinks. Keys are taken in blocks that begin at
-multiples of KEYS, so that a result depends neither on the other tokens of the batch nor on the number of threads.
+Keys are taken in blocks that begin at multiples of KEYS, so that a result depends neither on the other tokens of the
+batch nor on the number of threads. Which cells a tile sees, and scores, are found here for the way back too.
 """
 
 from __future__ import annotations
@@ -238,6 +235,10 @@ def _tile(desc, place, head, shared, token):
 
 
 def _forward(desc, ith, nth):
+    """Operands: 0 result [Dv, heads, tokens], 1 shares [tokens, heads, 2] (each query's largest score, and 1 over the
+    sum of its exponentials), 2 queries [D, tokens, heads], 3 keys [D, cells, key heads], 4 values [Dv, cells, key
+    heads], 5 ranges int32 [2, tokens], 6 mask [cells, tokens, …], 7 slopes of the mask [heads], 8 sinks [heads].
+    Parameters: 0 scale, 1 cap of the scores (0: none), 2 to 4 whether there are ranges, a mask, sinks."""
     tokens, heads = extent(desc, 2, 1), extent(desc, 2, 2)
     group = heads // extent(desc, 3, 2)
     place = scratch(desc, ith)

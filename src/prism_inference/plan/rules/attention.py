@@ -25,7 +25,7 @@ FIXED = 1024 + 5 * ROW  # transpositions; ranges, state and delta of a tile
 
 @dataclass(frozen=True)
 class _Operands:
-    """What both ways read; absent operands stand for themselves by the queries', which kernels then do not read."""
+    """What both ways read. In place of what is absent stands the queries' operand, which is not read there."""
 
     queries: Operand
     keys: Operand
@@ -171,7 +171,7 @@ def _emit_parts(
     chunk = ATTENTION_CELLS * -(-blocks // min(ATTENTION_CHUNKS, blocks))
     others = max(1, -(-cells // chunk) - 1)
     padded = -(-d // ATTENTION_LANES) * ROW + -(-dv // ATTENTION_LANES) * ROW
-    scratch = FIXED + ROW * (2 * d + dv + 3 * ATTENTION_BLOCK) + (ATTENTION_LANES + ATTENTION_CELLS) * padded
+    scratch = FIXED + ROW * (2 * d + 2 * dv + 3 * ATTENTION_BLOCK) + (ATTENTION_LANES + ATTENTION_CELLS) * padded
     for index in range(int(q.ne[3])):
         parts = operands.batch(index, int(q.ne[3]))
         results = [_batch(target, index) for target in targets]
