@@ -20,7 +20,9 @@ from prism_inference.plan.layouts import PANEL_COLUMNS, panel_scratch
 from prism_inference.plan.memory import lay_out
 
 PAGE, BEYOND, MARK = mmap.PAGESIZE, 4096, 0xA5
-SHAPES = [(1, 1, 1), (17, 33, 3), (65, 100, 13), (70, 17, 2 * PANEL_COLUMNS)]  # K (of whole blocks), M, N
+# K (of whole blocks), M, N; the MANY columns of x lie side by side, their terms ALIAS bytes apart: such are copied.
+ALIAS, MANY = 4096, 1021
+SHAPES = [(1, 1, 1), (17, 33, 3), (65, 100, 13), (70, 17, 2 * PANEL_COLUMNS), (300, 140, MANY)]
 
 
 def guarded(raw: np.ndarray, at_end: bool) -> Storage:
@@ -48,8 +50,10 @@ def run(family: str, kind: str, isa: str, shape: tuple[int, int, int], at_end: b
     k, m, n = (row.block * -(-shape[0] // row.block), *shape[1:])
     lanes, terms = (m, k) if family == "mul_mat" else (k, m)
     w = matrix(guarded(random_rows(kind, k, m, rng), at_end), (k, m), (row.nbytes, row.size(k)))
-    x = guarded(rng.standard_normal(n * terms).astype(np.float32).view(np.uint8), at_end)
-    rows, columns = matrix(x, (terms, n), (4, 4 * terms)), matrix(x, (n, terms), (4 * terms, 4))
+    step_c, step_p = (ALIAS, 4) if n == MANY else (4, 4 * terms)
+    size = 1 + (step_c * (terms - 1) + step_p * (n - 1)) // 4
+    x = guarded(rng.standard_normal(size).astype(np.float32).view(np.uint8), at_end)
+    rows, columns = matrix(x, (terms, n), (step_c, step_p)), matrix(x, (n, terms), (step_p, step_c))
     y = matrix(guarded(np.zeros(4 * n * lanes, np.uint8), at_end), (lanes, n), (4, 4 * lanes))
     operands = (y, w, rows if family == "mul_mat" else columns)
     step = Step(f"panels.{family}.{kind.lower()}@{isa}", operands, (add,), panel_scratch(isa) + BEYOND)

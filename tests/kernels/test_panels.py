@@ -173,6 +173,17 @@ def test_strides_and_batches(family, order, isa, rng):
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("columns", [37, 2 * PANEL_COLUMNS + 3])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adjacent_columns_on_lines_that_alias(family, columns, isa, rng):
+    """Terms of x are 4,096 bytes apart: the kernel copies them."""
+    w_shape = (1, 1, 150, PANEL_DEPTH + 30) if family == "mul_mat" else (1, 1, PANEL_DEPTH + 30, 150)
+    x = scattered(random_x(family, w_shape, columns, rng), (0, 1, 3, 2), gap=1024 - columns)
+    assert x.strides[2:] == (4, 4096)
+    verify(family, "F32", isa, w_shape, x, rng)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_result_depends_on_its_own_row_and_column_only(family, isa, rng):
     """Any part of a product has the same bits when it is computed alone."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from ..plan.layouts import PANEL_COLUMNS as COLUMNS
 from ..plan.layouts import PANEL_DEPTH as DEPTH
+from ..plan.layouts import PANEL_LINE, PANEL_VECTORS
 from ..plan.layouts import PANEL_STRIP as STRIP
-from ..plan.layouts import PANEL_VECTORS
 from .jit import helper
 from .matmul import batch_addresses
 from .operands import extent, parameter, scratch, share, stride
@@ -23,6 +23,7 @@ from .rows import DECODERS
 from .simd import (
     load_f32x16,
     load_first,
+    store_f32x16,
     store_first,
     tile1x1,
     tile1x2,
@@ -38,11 +39,14 @@ from .simd import (
 
 RUN = 16  # strips that take one depth after another, so that x is read once for all of them
 NARROW = 24  # columns: narrower blocks are not made for even shares, as the weights are decoded for each block
+ALIAS = 4096  # bytes: lines that are a multiple of it apart share so few places in the caches that x is copied
 
-# This thread's scratch: the terms of one strip, then 16 decoded rows of 64, then results with lanes beyond y's.
+# This thread's scratch: the terms of one strip, then 16 decoded rows of 64, then a copy of a block of x, then results
+# with lanes beyond y's.
 TERM = 4 * STRIP
 ROWS = TERM * DEPTH
-RESULTS = ROWS + 16 * 256
+COPY = ROWS + 16 * 256
+RESULTS = COPY + PANEL_LINE * DEPTH
 
 
 # --- Packing ------------------------------------------------------------------------------------------
@@ -76,6 +80,14 @@ def _from_rows(decode):
             decode(w + step * (start + c), strip, n, place + TERM * c)
 
     return pack
+
+
+@helper
+def _copy(target, x, step_c, count, columns):
+    """Copy the terms of a block of adjacent columns."""
+    for c in range(count):
+        for p in range(0, columns, 16):
+            store_f32x16(target + PANEL_LINE * c + 4 * p, load_first(x + step_c * c + 4 * p, columns - p))
 
 
 # --- Multiplying --------------------------------------------------------------------------------------
@@ -192,10 +204,14 @@ def _product(pack, multiply, axis):
             for start in range(0, terms, DEPTH):
                 count = min(DEPTH, terms - start)
                 add = parameter(desc, 0) if start == 0 else 1
+                block_x, step_x = x + step_c * start, step_c
+                if step_p == 4 and step_c % ALIAS == 0 and end - first > 1:
+                    _copy(place + COPY, block_x, step_c, count, width)
+                    block_x, step_x = place + COPY, PANEL_LINE
                 for strip in range(first, end):
                     used, target = min(STRIP, lanes - STRIP * strip), y + 4 * STRIP * strip
                     pack(place, w, step_w, n, strip, used, start, count)
-                    multiply(place, used, x + step_c * start, step_c, step_p, count, width, target, step_y, add)
+                    multiply(place, used, block_x, step_x, step_p, count, width, target, step_y, add)
             item += end - first
 
     return kernel

@@ -40,8 +40,11 @@ PANEL_STRIP: Final = 64
 PANEL_DEPTH: Final = 256
 PANEL_COLUMNS: Final = 264
 PANEL_VECTORS: Final = {"avx512vnni": 2, "generic": 1}
+PANEL_LINE: Final = 4 * (PANEL_COLUMNS + 8)  # bytes of a copied line of columns: an odd number of cache lines
 
 
 def panel_scratch(isa: str) -> int:
-    """Return the bytes per thread of a float32 product: decoded terms, 16 decoded rows of 64 and a tile's lanes."""
-    return 4 * (PANEL_STRIP * PANEL_DEPTH + 16 * 64 + 16 * PANEL_VECTORS[isa] * PANEL_COLUMNS)
+    """Return the bytes per thread of a float32 product: decoded terms, 16 decoded rows of 64, a copied block of the
+    other operand, and the lanes of a panel for a block of columns."""
+    results = 16 * PANEL_VECTORS[isa] * PANEL_COLUMNS
+    return 4 * (PANEL_STRIP * PANEL_DEPTH + 16 * 64 + results) + PANEL_LINE * PANEL_DEPTH
