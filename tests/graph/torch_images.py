@@ -49,10 +49,11 @@ def pooled(node: Tensor, x: Value) -> Value:
         k, s, p = numbers
         numbers = [k, 1, s, 1, p, 0]
     k0, k1, s0, s1, p0, p1 = numbers
+    around, window = (p0, p0, p1, p1), {"kernel_size": (k1, k0), "stride": (s1, s0)}
     if kind is Pool.MAX:
-        return F.max_pool2d(x, (k1, k0), stride=(s1, s0), padding=(p1, p0))
-    counts = node.op is not Op.POOL_1D
-    return F.avg_pool2d(x, (k1, k0), stride=(s1, s0), padding=(p1, p0), count_include_pad=counts)
+        return F.max_pool2d(F.pad(x, around, value=-torch.inf), **window)
+    mean = F.avg_pool2d(F.pad(x, around), **window)
+    return mean / F.avg_pool2d(F.pad(torch.ones_like(x), around), **window) if node.op is Op.POOL_1D else mean
 
 
 def _pool_2d_back(node: Tensor, g: Value, x: Value) -> Value:
@@ -62,7 +63,13 @@ def _pool_2d_back(node: Tensor, g: Value, x: Value) -> Value:
 def resized(node: Tensor, x: Value, shape: tuple[int, ...]) -> Value:
     """Planes resized by the node's mode, then channels and images repeated."""
     mode, align_corners = node.params
-    if mode is Interpolation.NEAREST:
+    if mode is Interpolation.NEAREST and align_corners:  # torch has none of this kind
+        planes = x
+        for axis in (2, 3):
+            size, source = shape[axis], x.shape[axis]
+            places = torch.arange(size) * (source - 1) // (size - 1) if size > 1 else torch.zeros(1, dtype=torch.int64)
+            planes = planes.index_select(axis, places)
+    elif mode is Interpolation.NEAREST:
         planes = F.interpolate(x, shape[2:], mode="nearest")
     else:
         planes = F.interpolate(x, shape[2:], mode="bilinear", align_corners=align_corners)

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import GraphError, UnsupportedError
 from ..gguf import tensor_type
 from .graph import Graph
-from .ops import Glu, Interpolation, Op, Order, Pool, RopeMode, Triangle, Unary
+from .ops import Glu, Interpolation, Op, Order, RopeMode, Triangle, Unary
 from .rope import RopeParameters
 from .table import REFUSED
 from .tensor import Context, Storage, Tensor
@@ -302,7 +302,7 @@ def _pool_2d(method: Callable[..., Tensor], arguments: str) -> Function:
         *tensors, kind, k0, k1, s0, s1, p0, p1 = values
         if p0 != int(p0) or p1 != int(p1):
             raise UnsupportedError("padding by parts of a value is not known here", where="padding", found=(p0, p1))
-        return method(*tensors, Pool(kind), (k0, k1), (s0, s1), (int(p0), int(p1)))
+        return method(*tensors, kind, (k0, k1), (s0, s1), (int(p0), int(p1)))
 
     return Function(f"{arguments} op k0 k1 s0 s1 p0 p1", call)
 

@@ -12,7 +12,7 @@ from .jit import helper
 from .operands import address, extent, parameter, row_address, rows, share, stride
 from .simd import load_f32, load_i32, store_f32
 
-_LOWEST = np.float32(-3.4028235e38)
+_LOWEST = np.float32(-np.inf)
 
 
 def _im2col(desc, ith, nth):
@@ -22,24 +22,18 @@ def _im2col(desc, ith, nth):
     """
     kw, kh = _pair(desc, 3)
     n1, n2 = extent(desc, 0, 1), extent(desc, 0, 2)
+    width, height, across, down = extent(desc, 1, 0), extent(desc, 1, 1), stride(desc, 1, 0), stride(desc, 1, 1)
     first, last = share(rows(desc, 0), ith, nth)
     for row in range(first, last):
         ow, oh, n = row % n1, (row // n1) % n2, row // (n1 * n2)
-        y = row_address(desc, 0, row)
+        to = row_address(desc, 0, row)
         for c in range(extent(desc, 1, 2)):
             plane = address(desc, 1) + c * stride(desc, 1, 2) + n * stride(desc, 1, 3)
             for j in range(kh):
                 for i in range(kw):
-                    x, inside = _place(desc, ow, oh, i, j, extent(desc, 1, 0), extent(desc, 1, 1))
-                    value = np.float32(0)
-                    if inside:
-                        value = load_f32(
-                            plane
-                            + (x % extent(desc, 1, 0)) * stride(desc, 1, 0)
-                            + (x // extent(desc, 1, 0)) * stride(desc, 1, 1)
-                        )
-                    store_f32(y, value)
-                    y += 4
+                    x, y, inside = _place(desc, ow, oh, i, j, width, height)
+                    store_f32(to, load_f32(plane + x * across + y * down) if inside else np.float32(0))
+                    to += 4
 
 
 @helper
@@ -51,13 +45,23 @@ def _pair(desc, number):
 
 @helper
 def _place(desc, ow, oh, i, j, width, height):
-    """Number of the image's value that place (i, j) of the kernel meets at (ow, oh), and whether there is one."""
+    """The column and row of the image that place (i, j) of the kernel meets at (ow, oh), and whether it has them."""
     s0, s1 = _pair(desc, 0)
     p0, p1 = _pair(desc, 1)
     d0, d1 = _pair(desc, 2)
     x, y = ow * s0 - p0 + i * d0, oh * s1 - p1 + j * d1
-    inside = x >= 0 and x < width and y >= 0 and y < height
-    return y * width + x, inside
+    return x, y, x >= 0 and x < width and y >= 0 and y < height
+
+
+@helper
+def _add(place, value):
+    store_f32(place, load_f32(place) + value)
+
+
+@helper
+def _larger(value, best):
+    """Whether a value takes the place of the largest so far; the first that is not a number keeps it."""
+    return best == best and not value <= best
 
 
 def _im2col_back(desc, ith, nth):
@@ -67,43 +71,43 @@ def _im2col_back(desc, ith, nth):
     first, last = share(channels * extent(desc, 0, 3), ith, nth)
     for plane in range(first, last):
         c, n = plane % channels, plane // channels
-        y = address(desc, 0) + c * stride(desc, 0, 2) + n * stride(desc, 0, 3)
+        to = address(desc, 0) + c * stride(desc, 0, 2) + n * stride(desc, 0, 3)
         for i in range(width * height):
-            store_f32(y + 4 * i, np.float32(0))
+            store_f32(to + 4 * i, np.float32(0))
         for oh in range(extent(desc, 1, 2)):
             for ow in range(extent(desc, 1, 1)):
                 g = address(desc, 1) + ow * stride(desc, 1, 1) + oh * stride(desc, 1, 2) + n * stride(desc, 1, 3)
                 g += 4 * c * kh * kw
                 for j in range(kh):
                     for i in range(kw):
-                        x, inside = _place(desc, ow, oh, i, j, width, height)
+                        x, y, inside = _place(desc, ow, oh, i, j, width, height)
                         if inside:
-                            store_f32(y + 4 * x, load_f32(y + 4 * x) + load_f32(g))
+                            _add(to + 4 * (y * width + x), load_f32(g))
                         g += 4
 
 
 def _pool_2d(desc, ith, nth):
     """Operands: 0 result, 1 image with any strides. Parameters as `_im2col`, 4: 1 for the mean over a window, 2
-    over what of it lies inside."""
+    over what of it lies inside. Something of every window does."""
     kw, kh = _pair(desc, 3)
     mean = parameter(desc, 4)
     n1, n2 = extent(desc, 0, 1), extent(desc, 0, 2)
-    width = extent(desc, 1, 0)
+    width, height, across, down = extent(desc, 1, 0), extent(desc, 1, 1), stride(desc, 1, 0), stride(desc, 1, 1)
     first, last = share(rows(desc, 0), ith, nth)
     for row in range(first, last):
         oh, c, n = row % n1, (row // n1) % n2, row // (n1 * n2)
         plane = address(desc, 1) + c * stride(desc, 1, 2) + n * stride(desc, 1, 3)
-        y = row_address(desc, 0, row)
+        to = row_address(desc, 0, row)
         for ow in range(extent(desc, 0, 0)):
             best, total, count = _LOWEST, 0.0, kw * kh if mean == 1 else 0
             for j in range(kh):
                 for i in range(kw):
-                    x, inside = _place(desc, ow, oh, i, j, width, extent(desc, 1, 1))
+                    x, y, inside = _place(desc, ow, oh, i, j, width, height)
                     if inside:
-                        value = load_f32(plane + (x % width) * stride(desc, 1, 0) + (x // width) * stride(desc, 1, 1))
-                        best, total = max(best, value), total + value
+                        value = load_f32(plane + x * across + y * down)
+                        best, total = value if _larger(value, best) else best, total + value
                         count += mean // 2
-            store_f32(y + 4 * ow, total / count if mean != 0 else best)
+            store_f32(to + 4 * ow, total / count if mean != 0 else best)
 
 
 def _pool_2d_back(desc, ith, nth):
@@ -111,13 +115,14 @@ def _pool_2d_back(desc, ith, nth):
     kw, kh = _pair(desc, 3)
     mean = parameter(desc, 4) != 0
     width, height, channels = extent(desc, 0, 0), extent(desc, 0, 1), extent(desc, 0, 2)
+    across, down = stride(desc, 2, 0), stride(desc, 2, 1)
     first, last = share(channels * extent(desc, 0, 3), ith, nth)
     for plane in range(first, last):
         c, n = plane % channels, plane // channels
-        y = address(desc, 0) + c * stride(desc, 0, 2) + n * stride(desc, 0, 3)
+        to = address(desc, 0) + c * stride(desc, 0, 2) + n * stride(desc, 0, 3)
         a = address(desc, 2) + c * stride(desc, 2, 2) + n * stride(desc, 2, 3)
         for i in range(width * height):
-            store_f32(y + 4 * i, np.float32(0))
+            store_f32(to + 4 * i, np.float32(0))
         for oh in range(extent(desc, 1, 1)):
             for ow in range(extent(desc, 1, 0)):
                 g = load_f32(
@@ -130,17 +135,17 @@ def _pool_2d_back(desc, ith, nth):
                 best, place = _LOWEST, -1
                 for j in range(kh):
                     for i in range(kw):
-                        x, inside = _place(desc, ow, oh, i, j, width, height)
+                        x, y, inside = _place(desc, ow, oh, i, j, width, height)
                         if not inside:
                             continue
                         if mean:
-                            store_f32(y + 4 * x, load_f32(y + 4 * x) + g / np.float32(kw * kh))
+                            _add(to + 4 * (y * width + x), g / np.float32(kw * kh))
                             continue
-                        value = load_f32(a + (x % width) * stride(desc, 2, 0) + (x // width) * stride(desc, 2, 1))
-                        if place < 0 or value > best:
-                            best, place = value, x
+                        value = load_f32(a + x * across + y * down)
+                        if place < 0 or _larger(value, best):
+                            best, place = value, y * width + x
                 if not mean and place >= 0:
-                    store_f32(y + 4 * place, load_f32(y + 4 * place) + g)
+                    _add(to + 4 * place, g)
 
 
 @helper
@@ -149,6 +154,12 @@ def _taps(desc, k, number, size):
     table = address(desc, k)
     first, second = load_i32(table + 4 * number), load_i32(table + 4 * (size + number))
     return first, second, load_f32(table + 4 * (2 * size + number))
+
+
+@helper
+def _between(a, b, weight):
+    """From a to b; b has no part in it, be it infinite, where the weight is 0."""
+    return a if weight == 0 else a * (np.float32(1) - weight) + b * weight
 
 
 def _upscale(desc, ith, nth):
@@ -166,14 +177,17 @@ def _upscale(desc, ith, nth):
         for i0 in range(n0):
             left, right, u = _taps(desc, 2, i0, n0)
             x0, x1 = left * stride(desc, 1, 0), right * stride(desc, 1, 0)
-            over = load_f32(a + x0) * (np.float32(1) - u) + load_f32(a + x1) * u
-            under = load_f32(b + x0) * (np.float32(1) - u) + load_f32(b + x1) * u
-            store_f32(y + 4 * i0, over * (np.float32(1) - v) + under * v)
+            over = _between(load_f32(a + x0), load_f32(a + x1), u)
+            under = _between(load_f32(b + x0), load_f32(b + x1), u)
+            store_f32(y + 4 * i0, _between(over, under, v))
 
 
 @helper
-def _add(place, value):
-    store_f32(place, load_f32(place) + value)
+def _divide(line, left, right, weight, value):
+    """Add the parts of a value to two places of a line."""
+    _add(line + 4 * left, value * (np.float32(1) - weight))
+    if weight != 0:
+        _add(line + 4 * right, value * weight)
 
 
 def _upscale_back(desc, ith, nth):
@@ -198,11 +212,9 @@ def _upscale_back(desc, ith, nth):
                     for i0 in range(n0):
                         left, right, u = _taps(desc, 2, i0, n0)
                         value = load_f32(g + 4 * i0)
-                        over, under = value * (np.float32(1) - v), value * v
-                        _add(y + 4 * (top * width + left), over * (np.float32(1) - u))
-                        _add(y + 4 * (top * width + right), over * u)
-                        _add(y + 4 * (bottom * width + left), under * (np.float32(1) - u))
-                        _add(y + 4 * (bottom * width + right), under * u)
+                        _divide(y + 4 * top * width, left, right, u, value * (np.float32(1) - v))
+                        if v != 0:
+                            _divide(y + 4 * bottom * width, left, right, u, value * v)
 
 
 KERNELS = {

@@ -14,7 +14,24 @@ WINDOWS = [
     ((3, 3), (2, 1), (1, 1), (1, 1)),
     ((2, 3), (1, 2), (2, 0), (2, 1)),
 ]
-POOLS = [((2, 2), (2, 2), (0, 0)), ((3, 2), (1, 2), (1, 0)), ((3, 3), (2, 2), (1, 1))]
+POOLS = [
+    ((2, 2), (2, 2), (0, 0)),
+    ((3, 2), (1, 2), (1, 0)),
+    ((3, 3), (2, 2), (1, 1)),
+    ((3, 2), (2, 1), (2, 1)),  # more padding than half a window
+]
+MODES = [
+    (Interpolation.NEAREST, False),
+    (Interpolation.NEAREST, True),
+    (Interpolation.BILINEAR, False),
+    (Interpolation.BILINEAR, True),
+]
+SIZES = [
+    ((3, 2, 2, 1), (6, 4, 2, 1)),
+    ((4, 3, 1, 2), (7, 5, 2, 2)),
+    ((5, 4, 2, 1), (3, 2, 2, 1)),
+    ((1, 4, 3, 2), (3, 1, 2, 3)),
+]
 
 
 def _image(m: Maker) -> Tensor:
@@ -56,10 +73,35 @@ CASES = [
         OpCase(Op.CONV_2D, f"{w}", lambda m, w=w: m.parameter(*w[0], 2, 3).conv_2d(_image(m), *w[1:]), SUMS)
         for w in WINDOWS
     ),
+    OpCase(
+        Op.CONV_2D,
+        "more outputs than a vector has lanes",
+        lambda m: m.parameter(2, 1, 2, 19).conv_2d(m.parameter(5, 2, 2), padding=(1, 1)),
+        SUMS,
+    ),
+    OpCase(
+        Op.CONV_2D,
+        "tails",
+        lambda m: m.leaf(3, 3, 5, 18).conv_2d(m.leaf(19, 17, 5, 3), (1, 2), (2, 1)),
+        SUMS,
+        smooth=False,
+    ),
+    OpCase(
+        Op.CONV_2D,
+        "permuted",
+        lambda m: m.parameter(2, 3, 2, 3).conv_2d(m.parameter(2, 6, 5, 2).permute(2, 0, 1, 3), (2, 1), (1, 1)),
+        SUMS,
+    ),
+    OpCase(
+        Op.CONV_2D,
+        "part of a tensor",
+        lambda m: m.parameter(2, 2, 1, 3).conv_2d(m.parameter(7, 6, 2).view((4, 5, 1), (28, 168), 32)),
+        SUMS,
+    ),
     *(
         OpCase(Op.POOL_1D, f"{kind.name} {w}", lambda m, kind=kind, w=w: m.apart(9, 2, 2).pool_1d(kind, *w), SUMS)
         for kind in Pool
-        for w in ((3, 3, 0), (3, 2, 1), (2, 1, 0))
+        for w in ((3, 3, 0), (3, 2, 1), (2, 1, 0), (4, 3, 3))
     ),
     *(
         OpCase(Op.POOL_2D, f"{kind.name} {w}", lambda m, kind=kind, w=w: m.apart(6, 5, 2, 2).pool_2d(kind, *w), SUMS)
@@ -70,6 +112,22 @@ CASES = [
         Op.POOL_2D,
         "permuted",
         lambda m: m.apart(5, 6, 2).permute(1, 0, 2, 3).pool_2d(Pool.MAX, (2, 2), (2, 2)),
+    ),
+    OpCase(
+        Op.POOL_2D_BACK,
+        "permuted",
+        lambda m: (
+            m.leaf(2, 3, 2)
+            .permute(2, 0, 1, 3)
+            .pool_2d_back(m.apart(5, 6, 2).permute(1, 0, 2, 3), Pool.MAX, (2, 3), (2, 2))
+        ),
+        smooth=False,
+    ),
+    OpCase(
+        Op.POOL_2D_BACK,
+        "ties",
+        lambda m: m.leaf(2, 2).pool_2d_back(m.values([[1, 1, 2], [1, 0, 2], [-1, -1, -1]]), Pool.MAX, (2, 2), (1, 1)),
+        smooth=False,
     ),
     *(
         OpCase(
@@ -94,11 +152,19 @@ CASES = [
             SUMS,
         )
         for op in (Op.UPSCALE, Op.UPSCALE_BACK)
-        for mode, align in (
-            (Interpolation.NEAREST, False),
-            (Interpolation.BILINEAR, False),
-            (Interpolation.BILINEAR, True),
-        )
-        for small, large in (((3, 2, 2, 1), (6, 4, 2, 1)), ((4, 3, 1, 2), (7, 5, 2, 2)), ((5, 4, 2, 1), (3, 2, 2, 1)))
+        for mode, align in MODES
+        for small, large in SIZES
+    ),
+    OpCase(
+        Op.UPSCALE,
+        "permuted",
+        lambda m: m.parameter(2, 4, 3).permute(2, 0, 1, 3).upscale(7, 6, 2, mode=Interpolation.BILINEAR),
+        SUMS,
+    ),
+    OpCase(
+        Op.UPSCALE_BACK,
+        "permuted",
+        lambda m: m.parameter(2, 7, 6).permute(2, 0, 1, 3).upscale_back(4, 3, 2, mode=Interpolation.BILINEAR),
+        SUMS,
     ),
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from enum import IntEnum
+from typing import TYPE_CHECKING, TypeVar
 
+from ..extents import Dim, full_extents
 from ..ops import Interpolation, Op, Pool
 from .checks import require, require_f32
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 Pair = tuple[int, int]
+Kind = TypeVar("Kind", bound=IntEnum)
 
 
 def im2col(
@@ -25,7 +28,8 @@ def im2col(
     """What each place of a kernel (self, of which only the extents matter) sees of an image, as rows.
 
     Two dimensions: kernel [KW, KH, C, …], image [W, H, C, N] → [C·KH·KW, OW, OH, N]. One dimension: kernel [K, C, …],
-    image [W, C, N] → [C·K, OW, N]. OW = (W + 2·padding - dilation·(KW - 1) - 1) // stride + 1; padding is zero.
+    image [W, C, N] → [C·K, OW, N], and the second numbers of stride, padding and dilation are not looked at.
+    OW = (W + 2·padding - dilation·(KW - 1) - 1) // stride + 1; padding is zero.
     """
     op = Op.IM2COL
     require_f32(op, image)
@@ -54,22 +58,34 @@ def im2col_back(
 def _columns_of(
     kernel: Tensor, ne: Sequence[int], op: Op, stride: Pair, padding: Pair, dilation: Pair, two_d: bool
 ) -> tuple[int, ...]:
-    _check_window(op, kernel, stride, padding, dilation)
-    channels = 2 if two_d else 1
+    channels = 2 if two_d else 1  # as many dimensions come before them
+    _check_window(op, kernel, channels, stride, padding, dilation)
+    _check_fixed(op, ne[: channels + 1], kernel)
+    require(two_d or ne[3] == 1, op, "signals have three dimensions", kernel, expected=(*ne[:3], 1))
     require(kernel.ne[channels] == ne[channels], op, "different channels", kernel, expected=ne[channels])
-    sizes = [
-        window_count(int(ne[d]), int(kernel.ne[d]), stride[d], padding[d], dilation[d])
-        for d in range(2 if two_d else 1)
-    ]
+    sizes = [window_count(int(ne[d]), int(kernel.ne[d]), stride[d], padding[d], dilation[d]) for d in range(channels)]
     require(min(sizes) >= 1, op, "the kernel does not fit into the image", kernel, expected=tuple(ne))
+    # The number of images is passed on as it is: it may vary from run to run.
     if two_d:
-        return int(kernel.ne[0] * kernel.ne[1] * kernel.ne[2]), *sizes, int(ne[3])
-    return int(kernel.ne[0] * kernel.ne[1]), sizes[0], int(ne[2]), 1
+        return int(kernel.ne[0] * kernel.ne[1] * kernel.ne[2]), *sizes, ne[3]
+    return int(kernel.ne[0] * kernel.ne[1]), sizes[0], ne[2], 1
 
 
-def _check_window(op: Op, tensor: Tensor, stride: Pair, padding: Pair, dilation: Pair = (1, 1)) -> None:
-    right = min(*stride, *dilation) >= 1 and min(padding) >= 0
+def _check_window(
+    op: Op, tensor: Tensor, dimensions: int, stride: Pair, padding: Pair, dilation: Pair = (1, 1)
+) -> None:
+    right = all(stride[d] >= 1 and padding[d] >= 0 and dilation[d] >= 1 for d in range(dimensions))
     require(right, op, f"wrong stride {stride}, padding {padding} or dilation {dilation}", tensor)
+
+
+def _check_fixed(op: Op, ne: Sequence[int], *tensors: Tensor) -> None:
+    """Only how many images there are may vary from run to run: windows and places are laid out for the rest."""
+    require(not any(isinstance(extent, Dim) for extent in ne), op, f"an extent of {tuple(ne)} varies", *tensors)
+
+
+def _one_of(op: Op, kinds: type[Kind], value: int, *tensors: Tensor) -> Kind:
+    require(value in list(kinds), op, f"{value} is not known here", *tensors, expected=[kind.name for kind in kinds])
+    return kinds(value)
 
 
 def window_count(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
@@ -91,18 +107,20 @@ def conv_2d(
 
 
 def pool_1d(self: Tensor, kind: Pool, kernel: int, stride: int, padding: int = 0) -> Tensor:
-    """The largest value, or the mean, of windows along each row; padding counts in neither."""
+    """The largest value, or the mean, of windows along each row; padding, less than a window, counts in neither."""
     op = Op.POOL_1D
+    kind = _one_of(op, Pool, kind, self)
     ne = _pooled(self, op, (kernel, 1), (stride, 1), (padding, 0))
-    return self.context.node(op, self.type, ne, [self], (Pool(kind), kernel, stride, padding))
+    return self.context.node(op, self.type, ne, [self], (kind, kernel, stride, padding))
 
 
 def pool_2d(self: Tensor, kind: Pool, kernel: Pair, stride: Pair, padding: Pair = (0, 0)) -> Tensor:
     """The largest value, or the mean, of windows of each plane. Padding is never the largest; in a mean it counts as
-    zeros."""
+    zeros. It is less than a window."""
     op = Op.POOL_2D
+    kind = _one_of(op, Pool, kind, self)
     ne = _pooled(self, op, kernel, stride, padding)
-    return self.context.node(op, self.type, ne, [self], (Pool(kind), *kernel, *stride, *padding))
+    return self.context.node(op, self.type, ne, [self], (kind, *kernel, *stride, *padding))
 
 
 def pool_2d_back(
@@ -110,16 +128,20 @@ def pool_2d_back(
 ) -> Tensor:
     """The way back through `pool_2d`: to the first of the largest values of a window, or evenly to all of it."""
     op = Op.POOL_2D_BACK
+    kind = _one_of(op, Pool, kind, self)
     require_f32(op, self)
     ne = _pooled(argument, op, kernel, stride, padding)
     require(self.ne == ne, op, "the gradient does not fit", self, argument, expected=ne)
-    return self.context.node(op, self.type, argument.ne, [self, argument], (Pool(kind), *kernel, *stride, *padding))
+    return self.context.node(op, self.type, argument.ne, [self, argument], (kind, *kernel, *stride, *padding))
 
 
 def _pooled(tensor: Tensor, op: Op, kernel: Pair, stride: Pair, padding: Pair) -> tuple[int, int, int, int]:
     require_f32(op, tensor)
-    _check_window(op, tensor, stride, padding)
-    require(min(kernel) >= 1 and all(2 * padding[d] <= kernel[d] for d in (0, 1)), op, f"wrong window {kernel}", tensor)
+    _check_window(op, tensor, 2, stride, padding)
+    _check_fixed(op, tensor.ne[:2], tensor)
+    # Windows that hold nothing but padding would have no largest value, and in rows no mean.
+    right = all(padding[d] < kernel[d] for d in (0, 1))
+    require(right, op, f"wrong window {kernel} or padding {padding}", tensor)
     sizes = [window_count(int(tensor.ne[d]), kernel[d], stride[d], padding[d]) for d in (0, 1)]
     require(min(sizes) >= 1, op, "the window does not fit", tensor)
     return sizes[0], sizes[1], tensor.ne[2], tensor.ne[3]
@@ -127,15 +149,21 @@ def _pooled(tensor: Tensor, op: Op, kernel: Pair, stride: Pair, padding: Pair) -
 
 def upscale(self: Tensor, *ne: int, mode: Interpolation = Interpolation.NEAREST, align_corners: bool = False) -> Tensor:
     """Resized to extents `ne`: the first two dimensions by the mode, the others by the nearest value."""
-    op = Op.UPSCALE
-    require_f32(op, self)
-    return self.context.node(op, self.type, ne, [self], (Interpolation(mode), align_corners))
+    return _resized(self, Op.UPSCALE, ne, mode, align_corners)
 
 
 def upscale_back(
     self: Tensor, *ne: int, mode: Interpolation = Interpolation.NEAREST, align_corners: bool = False
 ) -> Tensor:
     """The way back through `upscale` to a tensor of extents `ne`."""
-    op = Op.UPSCALE_BACK
+    return _resized(self, Op.UPSCALE_BACK, ne, mode, align_corners)
+
+
+def _resized(self: Tensor, op: Op, ne: Sequence[int], mode: Interpolation, align_corners: bool) -> Tensor:
     require_f32(op, self)
-    return self.context.node(op, self.type, ne, [self], (Interpolation(mode), align_corners))
+    full = full_extents(ne)
+    for d, (extent, before) in enumerate(zip(full, self.ne, strict=True)):
+        if d < 2 or extent != before:
+            _check_fixed(op, (extent, before), self)
+    kind = _one_of(op, Interpolation, mode, self)
+    return self.context.node(op, self.type, full, [self], (kind, bool(align_corners)))

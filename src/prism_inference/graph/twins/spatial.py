@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..interpolation import taps
+from ..interpolation import Taps, all_taps
 from ..ops import Interpolation, Op, Pool
 from ..tensor import Tensor
 from .memory import Array, Memory, Twin, wide_inputs
@@ -114,18 +114,18 @@ def _pool_2d_back(memory: Memory, node: Tensor) -> None:
     memory.write(node, y[:, :, p1 : p1 + a.shape[2], p0 : p0 + a.shape[3]])
 
 
-def _matrix(size: int, source: int, mode: Interpolation, align_corners: bool) -> Array:
+def _matrix(source: int, taps: Taps) -> Array:
     """The map of one dimension: [size, source]."""
-    first, second, weight = taps(size, source, mode, align_corners)
-    matrix = np.zeros((size, source))
-    np.add.at(matrix, (np.arange(size), first), 1.0 - weight.astype(np.float64))
-    np.add.at(matrix, (np.arange(size), second), weight.astype(np.float64))
+    first, second, weight = taps
+    matrix = np.zeros((first.size, source))
+    np.add.at(matrix, (np.arange(first.size), first), 1.0 - weight.astype(np.float64))
+    np.add.at(matrix, (np.arange(first.size), second), weight.astype(np.float64))
     return matrix
 
 
 def _maps(large: Tensor, small: Tensor, mode: Interpolation, align_corners: bool) -> list[Array]:
-    modes = (mode, mode, Interpolation.NEAREST, Interpolation.NEAREST)
-    return [_matrix(int(large.ne[d]), int(small.ne[d]), modes[d], align_corners) for d in (3, 2, 1, 0)]
+    taps = all_taps(large.ne, small.ne, mode, align_corners)
+    return [_matrix(int(small.ne[d]), taps[d]) for d in (3, 2, 1, 0)]
 
 
 def _upscale(memory: Memory, node: Tensor) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...graph import Interpolation, Op, Pool, Tensor
-from ...graph.interpolation import taps
+from ...graph import Op, Pool, Tensor
+from ...graph.interpolation import all_taps
 from ..layouts import panel_scratch
 from ..lowering import Lowering, source_of
 from ..steps import Operand
@@ -48,10 +48,10 @@ def _conv_2d(low: Lowering, node: Tensor) -> None:
     """Columns, then y[p, o] = Σ_k columns[k, p]·kernel[k, o] for each image."""
     s0, s1, p0, p1, d0, d1 = node.params
     kernel, image = source_of(node, 0), source_of(node, 1)
-    width, height, outputs, images = (int(extent) for extent in node.ne)
+    width, height, outputs, images = node.ne  # the number of images may vary
     k, places = int(kernel.ne[0] * kernel.ne[1] * kernel.ne[2]), width * height
     nb = (4, 4 * k, 4 * k * width, 4 * k * places)
-    columns = low.temporary((k, width, height, images), nb, nb[3] * images, "columns")
+    columns = low.temporary((k, width, height, images), nb, nb[3] * int(images), "columns")
     params = _packed((s0, s1), (p0, p1), (d0, d1), (kernel.ne[0], kernel.ne[1]))
     low.emit("spatial.im2col", columns, low.operand(image), params=params)
     plane = 4 * places * outputs
@@ -78,15 +78,12 @@ def _pool(low: Lowering, node: Tensor) -> None:
 
 
 def _resize(low: Lowering, node: Tensor) -> None:
-    mode, align_corners = node.params
     x, back = source_of(node, 0), node.op is Op.UPSCALE_BACK
     large, small = (x, node) if back else (node, x)
-    modes = (mode, mode, Interpolation.NEAREST, Interpolation.NEAREST)
-    tables = []
-    for d in range(4):
-        first, second, weight = taps(int(large.ne[d]), int(small.ne[d]), modes[d], align_corners)
-        table = np.concatenate([first, second, weight.view(np.int32)])
-        tables.append(low.constant(table, f"places of dimension {d}"))
+    tables = [
+        low.constant(np.concatenate([first, second, weight.view(np.int32)]), f"places of dimension {d}")
+        for d, (first, second, weight) in enumerate(all_taps(large.ne, small.ne, *node.params))
+    ]
     source = low.contiguous(x) if back else low.operand(x)
     low.emit("spatial.upscale_back" if back else "spatial.upscale", low.operand(node), source, *tables)
 
