@@ -54,6 +54,10 @@ BATCH_TOKENS: Final = 512  # tokens that one run of the plan takes; longer promp
 LOGITS_BATCH_TOKENS: Final = 64  # the same where logits of every position are wanted: bounds their memory
 MAX_THREADS: Final = 256
 STATE_COPIES: Final = 4  # kept per session to go back to: 150 MiB each for a hybrid model of 27 billion weights
+ADAPTER_MAX_COUNT: Final = 16  # on one model: each adds three or four nodes to every product that it changes
+ADAPTER_MAX_RANK: Final = 4_096  # published adapters have 4 to 256
+ADAPTER_MAX_CONFIG_BYTES: Final = 4 * MIB  # patterns name modules; published files are below 64 KiB
+SAFETENSORS_MAX_HEADER_BYTES: Final = 32 * MIB  # room for 200,000 tensors; the format's own bound is 100 MB
 IDLE_SESSIONS: Final = 4  # kept by a model for its next calls; each holds a cache of keys and values
 
 # --- Graph ------------------------------------------------------------------------------------------------------------

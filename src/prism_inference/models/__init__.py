@@ -1,6 +1,7 @@
 """Model architectures: one file each, named as GGUF names it. They know graphs and metadata, neither kernels nor
 files."""
 
+from .adapters import column_order, module_of, place, refusal, row_order
 from .blocks import Adapter, Batch, Cache, State, Weights
 from .config import Config, Expected
 from .rotation import Rotation, read_rotation
@@ -18,5 +19,10 @@ __all__ = [
     "State",
     "Weights",
     "architecture",
+    "column_order",
+    "module_of",
+    "place",
     "read_rotation",
+    "refusal",
+    "row_order",
 ]

@@ -143,7 +143,8 @@ class Weights:
         """Multiply by the weight of a (full) name, the input rotated if the weight is folded, and add its adapters."""
         y = self(name).mul_mat(self._input(name, x), exact=self._exact)
         for adapter in self._adapters.get(f"{self._prefix}{name}", ()):
-            y = y.add(adapter.b.mul_mat(adapter.a.mul_mat(x, exact=True), exact=True).scale(adapter.scale))
+            inner = adapter.a.mul_mat(x, exact=self._exact)
+            y = y.add(adapter.b.mul_mat(inner, exact=self._exact).scale(adapter.scale))
         return y
 
     def _input(self, name: str, x: Tensor) -> Tensor:
@@ -160,8 +161,8 @@ class Weights:
         name = f"{name}.weight"
         y = self(name).mul_mat_id(self._input(name, x), index, exact=self._exact)
         for adapter in self._adapters.get(f"{self._prefix}{name}", ()):
-            inner = adapter.a.mul_mat_id(x, index, exact=True)
-            y = y.add(adapter.b.mul_mat_id(inner, index, exact=True).scale(adapter.scale))
+            inner = adapter.a.mul_mat_id(x, index, exact=self._exact)
+            y = y.add(adapter.b.mul_mat_id(inner, index, exact=self._exact).scale(adapter.scale))
         return y
 
     def linear(self, name: str, x: Tensor) -> Tensor:

@@ -52,6 +52,18 @@ class Rotation:
     signs: Mapping[int, npt.NDArray[np.float32]]
     grouped: bool
 
+    def turn(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return H(s·row) of rows [..., width]: what a folded weight must have added where rows are added to the plain
+        one, since H is symmetric and its own inverse. Float64 within."""
+        width = rows.shape[-1]
+        values = rows.astype(np.float64) * self.signs.get(width, np.float32(1))
+        size = 1
+        while size < self.block:  # Sylvester's order: H(2n) is made of H(n), H(n), H(n) and -H(n)
+            pairs = values.reshape(*rows.shape[:-1], -1, 2, size)
+            values = np.stack([pairs[..., 0, :] + pairs[..., 1, :], pairs[..., 0, :] - pairs[..., 1, :]], -2)
+            size *= 2
+        return np.asarray(values.reshape(rows.shape) / np.sqrt(self.block), np.float32)
+
 
 def read_rotation(metadata: Metadata, widths: Mapping[str, int]) -> Rotation | None:
     """Return the rotation of a file, None where it has none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from ..engine.team import default_threads, team
 from ..errors import ParameterError
 from ..graph.operations.checks import CACHE_TYPES
 from ..limits import GIB, IDLE_SESSIONS, KIB, MAX_THREADS, MIB
+from .lora import Entry, open_adapters
 from .progress import kernel_progress
 from .runner import SessionOptions
 from .session import Session
@@ -35,6 +37,7 @@ def load(
     memory: int | str | None = None,
     deterministic: bool = False,
     cache_type: str = "F16",
+    lora: Sequence[Entry] = (),
 ) -> Model:
     """Load a model file.
 
@@ -49,9 +52,12 @@ def load(
             gives them, so this changes nothing yet.
         cache_type: tensor type of the keys and values that a session keeps: `F16`, `F32`, or `Q8_0` and `Q4_0` in
             about a half and a quarter of the memory of F16.
+        lora: low-rank adapters, each a path (llama.cpp's GGUF layout, or a folder of PEFT's), or a pair of a path and
+            a number that its scale is multiplied by. What they add to the model's products adds up.
 
     Raises:
-        FormatError, ModelError, UnsupportedError: the file is not a model that this package runs.
+        FormatError, ModelError, UnsupportedError: the file is not a model that this package runs, or an adapter does
+            not fit it.
         MemoryBudgetError: the memory does not suffice.
     """
     from .pull import resolve
@@ -59,7 +65,7 @@ def load(
     del deterministic
     file = gguf.open(resolve(os.fspath(path)))
     try:
-        return Model(check(file), threads, context, parse_memory(memory), cache_type)
+        return Model(check(file), threads, context, parse_memory(memory), cache_type, lora)
     except BaseException:
         file.close()
         raise
@@ -107,6 +113,7 @@ class Model:
         context: int | None = None,
         memory: int | None = None,
         cache_type: str = "F16",
+        lora: Sequence[Entry] = (),
     ) -> None:
         """Check the sizes and build the first session, so that what cannot work fails here."""
         if threads is not None and not 1 <= threads <= MAX_THREADS:
@@ -123,6 +130,8 @@ class Model:
             raise ParameterError(
                 "wrong type", where="cache_type", expected=", ".join(CACHE_TYPES), found=repr(cache_type)
             )
+        if lora:
+            model = replace(model, adapters=open_adapters(lora, model))
         self.file = model
         self._threads = team(threads or default_threads())
         self._options = SessionOptions(context or default_context(model, memory, cache_type), memory, cache_type)
@@ -310,7 +319,7 @@ def default_context(model: ModelFile, memory: int | None, cache_type: str) -> in
     import psutil
 
     config, free = model.config, psutil.virtual_memory().available
-    room = free if memory is None else min(free, memory - model.nbytes)
+    room = free if memory is None else min(free, memory - model.nbytes - model.adapter_bytes)
     attending = sum(not config.is_recurrent(block) for block in range(config.blocks))
     kind = gguf.tensor_type(cache_type)
     per_position = attending * config.key_heads * (kind.size(config.key_size) + kind.size(config.value_size))

@@ -12,6 +12,7 @@ from ..engine.run import Executable
 from ..graph import Context, Dim, Graph, Storage, Tensor
 from ..limits import BATCH_TOKENS, LOGITS_BATCH_TOKENS
 from ..models import Batch, Cache, Config, State, Weights
+from .adapters import leaves
 from .weights import ModelFile
 
 Logits = npt.NDArray[np.float32]
@@ -52,9 +53,8 @@ class ModelGraph:
         )
         for block in range(config.blocks):
             self.batch.caches.append(_state(context, config, options, block))
-        self.logits = model.architecture.build(
-            config, Weights(context, model.leaves(context), model.rotation), self.batch
-        ).mark_output()
+        weights = Weights(context, model.leaves(context), model.rotation, leaves(context, model.adapters))
+        self.logits = model.architecture.build(config, weights, self.batch).mark_output()
         self.graph = Graph(context, capacity=len(context.tensors))  # no node is made in vain
         self.graph.expand(self.logits)
 

@@ -165,6 +165,8 @@ class Session:
             "state": States.needed(graph.batch),
             "activations": plan.arena + plan.scratch * self._threads.size,
         }
+        if self.model.adapters:
+            parts["adapters"] = self.model.adapter_bytes
         parts["activations"] += sum(runner.executable.nbytes for runner in self._runners.values())
         budget = self._options.memory
         if budget is not None and sum(parts.values()) > budget:

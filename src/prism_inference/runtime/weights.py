@@ -11,12 +11,13 @@ from ..errors import ModelError, PrismWarning
 from ..gguf import GGUFFile, TensorInfo
 from ..graph import Context, Storage, Tensor
 from ..models import Architecture, Config, Rotation, architecture, read_rotation
+from .adapters import Applied
 
 
 @dataclass(frozen=True)
 class ModelFile:
     """A checked file: its hyper-parameters, the tensors that the graph uses, and the names of those that it does
-    not."""
+    not; and the adapters that change its products."""
 
     file: GGUFFile
     config: Config
@@ -24,11 +25,17 @@ class ModelFile:
     tensors: Mapping[str, TensorInfo]
     surplus: tuple[str, ...]
     rotation: Rotation | None = None
+    adapters: tuple[Applied, ...] = ()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors in use."""
         return sum(info.nbytes for info in self.tensors.values())
+
+    @property
+    def adapter_bytes(self) -> int:
+        """Bytes of the adapters."""
+        return sum(adapter.nbytes for adapter, _ in self.adapters)
 
     def leaves(self, context: Context) -> dict[str, Tensor]:
         """Make a leaf over the mapped bytes of each tensor."""
