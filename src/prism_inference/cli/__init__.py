@@ -9,7 +9,7 @@ import argparse
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, TextIO
 
@@ -25,12 +25,19 @@ READER_GONE: Final = 141  # 128 + SIGPIPE
 
 
 class Command(NamedTuple):
-    """A command: a module with `add_arguments(parser)` and `execute(args) -> int`, and a line of help."""
+    """A command: a module with `add_arguments(parser)` and `execute(args) -> int`, and a line of help; or a group of
+    commands, whose module says what they have in common."""
 
     module: str
     help: str
+    parts: Mapping[str, Command] | None = None
 
 
+LORA: Final[dict[str, Command]] = {
+    "merge": Command("lora.merge", "write a model with adapters added to its weights"),
+    "convert": Command("lora.convert", "turn an adapter of PEFT's layout into a GGUF file, or the reverse"),
+    "inspect": Command("lora.inspect", "show what an adapter holds"),
+}
 COMMANDS: Final[dict[str, Command]] = {
     "run": Command("run", "answer one prompt"),
     "chat": Command("chat", "talk with a model"),
@@ -38,6 +45,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "tokenize": Command("tokenize", "turn text into token ids"),
     "pull": Command("pull", "fetch a model"),
     "train": Command("train", "train adapters on a model, or all of its weights"),
+    "lora": Command("lora", "merge, convert and show low-rank adapters", LORA),
     "synth": Command("synth", "write a model with random weights in a published one's shapes"),
 }
 
@@ -65,9 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str], group: Command | None = None, program: str = PROGRAM) -> int:
+    """Run a command of the program, or of a group."""
+    commands = COMMANDS if group is None else group.parts or {}
     if not arguments or arguments[0].startswith("-"):
-        parser = _top_parser()
+        parser = _listing_parser(program, commands, group)
         try:
             parser.parse_args(arguments)
         except SystemExit as end:
@@ -75,13 +85,15 @@ def _dispatch(arguments: list[str]) -> int:
         parser.print_usage(sys.stderr)
         return WRONG_USE
     name = arguments[0]
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"Did you mean `{PROGRAM} {near[0]}`?" if near else f"`{PROGRAM} --help` lists the commands."
+    if name not in commands:
+        near = difflib.get_close_matches(name, commands, n=1)
+        hint = f"Did you mean `{program} {near[0]}`?" if near else f"`{program} --help` lists the commands."
         raise UsageError("no such command", where=name, hint=hint)
-    command = COMMANDS[name]
+    command = commands[name]
+    if command.parts is not None:
+        return _dispatch(arguments[1:], command, f"{program} {name}")
     module = import_module(f".{command.module}", __package__)
-    parser = argparse.ArgumentParser(prog=f"{PROGRAM} {name}", description=command.help.capitalize() + ".")
+    parser = argparse.ArgumentParser(prog=f"{program} {name}", description=_sentence(command.help))
     module.add_arguments(parser)
     try:
         parsed = parser.parse_intermixed_args(arguments[1:])
@@ -96,17 +108,22 @@ def _parsing_status(end: SystemExit) -> int:
     return end.code if isinstance(end.code, int) else FAILED
 
 
-def _top_parser() -> argparse.ArgumentParser:
-    width = max(map(len, COMMANDS))
-    listing = "\n".join(f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items())
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _listing_parser(program: str, commands: Mapping[str, Command], group: Command | None) -> argparse.ArgumentParser:
+    width = max(map(len, commands))
+    listing = "\n".join(f"  {name:{width}}  {command.help}" for name, command in commands.items())
     parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        usage=f"{PROGRAM} COMMAND ...",
-        description="Run GGUF language models on ordinary CPUs.",
-        epilog=f"commands:\n{listing}\n\n`{PROGRAM} COMMAND --help` shows a command's options.",
+        prog=program,
+        usage=f"{program} COMMAND ...",
+        description="Run GGUF language models on ordinary CPUs." if group is None else _sentence(group.help),
+        epilog=f"commands:\n{listing}\n\n`{program} COMMAND --help` shows a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {prism_inference.__version__}")
+    if group is None:
+        parser.add_argument("--version", action="version", version=f"{program} {prism_inference.__version__}")
     return parser
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .options import add_json, add_model, print_json
+from .options import add_json, add_model, print_json, print_table
 
 if TYPE_CHECKING:
     from ..gguf import GGUFFile
@@ -114,13 +114,13 @@ def _print_description(description: Mapping[str, Any]) -> None:
         for name, row in description["tensor_types"].items()
     ]
     rows += [("note", note) for note in description["notes"]]
-    _print_table(rows)
+    print_table(rows)
     print()
-    _print_table([(key, _short(value)) for key, value in description["metadata"].items()])
+    print_table([(key, _short(value)) for key, value in description["metadata"].items()])
     if "tensors" in description:
         print()
         tensors = description["tensors"]
-        _print_table(
+        print_table(
             [(tensor["name"], f"{tensor['type']:8} {tensor['ne']}  {tensor['bytes']:,} bytes") for tensor in tensors]
         )
 
@@ -132,9 +132,3 @@ def _short(value: Any) -> str:
     if isinstance(value, str) and (len(value) > TEXT_CHARACTERS or not value.isprintable()):
         return repr(value if len(value) <= TEXT_CHARACTERS else f"{value[:TEXT_CHARACTERS]}…")
     return str(value)
-
-
-def _print_table(rows: Sequence[tuple[str, str]]) -> None:
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, text in rows:
-        print(f"{name:{width}}  {text}")

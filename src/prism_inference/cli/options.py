@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,13 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     for flag, kind, metavar, text in _MODEL_OPTIONS:
         group.add_argument(flag, type=kind, metavar=metavar, help=text)
+    group.add_argument(
+        "--lora",
+        action="append",
+        type=adapter_entry,
+        metavar="FILE[=SCALE]",
+        help="add a low-rank adapter, a GGUF file or a folder of PEFT's; may be given several times",
+    )
     group.add_argument("--deterministic", action="store_true", help="same logits for every batch size and cache state")
     group.add_argument(
         "--template", metavar="FILE", type=Path, help="use this chat template instead of the model's own"
@@ -84,13 +91,26 @@ def load_model(args: argparse.Namespace, name: str) -> Model:
 
     with byte_progress("Fetching the model") as progress:
         path = resolve(name, progress)
-    options = _given(args, _MODEL_OPTIONS)
+    options = _given(args, (*_MODEL_OPTIONS, ("--lora",)))
     model = prism_inference.load(path, deterministic=args.deterministic, **options)
     if args.template is not None:
         from ..chat import ChatTemplate
 
         model.template = ChatTemplate(read_file(args.template))
     return model
+
+
+def adapter_entry(text: str) -> tuple[Path, float]:
+    """Return path and scale of `FILE[=SCALE]`; the name of something that exists is taken as it is."""
+    name, sign, scale = text.rpartition("=")
+    if not sign or Path(text).exists():
+        return Path(text), 1.0
+    try:
+        return Path(name), float(scale)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"not a scale: {scale!r} (write FILE=SCALE, such as adapter.gguf=0.5)"
+        ) from None
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -149,6 +169,13 @@ def read_file(path: Path) -> str:
 def print_json(value: Any) -> None:
     """Write one line of JSON to stdout."""
     print(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[tuple[str, str]]) -> None:
+    """Write names and texts to stdout, side by side."""
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        print(f"{name:{width}}  {text}")
 
 
 def _speed(name: str, tokens: int, timed: int, seconds: float) -> str:

@@ -1,0 +1,1 @@
+"""`prism lora`: adapters as files, one module per command."""
