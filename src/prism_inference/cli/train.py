@@ -38,7 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_model(parser)
     parser.add_argument("data", metavar="DATA", help="a text, samples (.jsonl), or tokens (.npy)")
-    parser.add_argument("-o", "--output", metavar="PATH", type=Path, required=True, help="where the result is written")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        type=Path,
+        required=True,
+        help="where the result is written: a GGUF file, or, of adapters, also a folder in PEFT's layout",
+    )
     what = parser.add_argument_group("what is trained")
     what.add_argument(
         "--method", choices=("lora", "full"), default="lora", help="adapters, or all weights (default: %(default)s)"
@@ -65,12 +72,15 @@ def execute(args: argparse.Namespace) -> int:
     from ..runtime.pull import resolve
     from ..runtime.weights import check
     from ..training.checkpoint import load_checkpoint
-    from ..training.export import save
+    from ..training.export import check_output, save
     from ..training.files import Shape, open_datasets
     from ..training.trainer import Trainer
 
     if args.resume and args.checkpoint is None:
         raise ParameterError("nothing to resume", where="--resume", hint="Name the file by --checkpoint.")
+    if args.checkpoint is not None and args.checkpoint.exists() and not args.resume:
+        hint = "Go on from it by --resume, or name another file."
+        raise ParameterError("a training's state is kept here already", where=str(args.checkpoint), hint=hint)
     with byte_progress("Fetching the model") as progress:
         path = resolve(args.model, progress)
     with gguf.open(path) as file:
@@ -78,6 +88,7 @@ def execute(args: argparse.Namespace) -> int:
         shape = Shape(args.length, model.config.vocabulary, model.config.recurrent is None, args.seed)
         data, validation = open_datasets(args.data, file.metadata, shape, args.validation)
         method = _method(args, model)
+        check_output(method, args.output)
         rows = data.rows(0)
         trainer = Trainer(method, data, _options(args, rows), validation)
         if args.resume:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,8 @@ from ..errors import ParameterError, UnsupportedError
 from ..gguf import tensor_type
 from ..graph import Context, Storage, Tensor
 from ..graph.operations.elements import ROUNDED
-from ..models import Adapter, Weights
+from ..models import Adapter, Weights, refusal
+from ..runtime.adapters import AdapterFile, Matrix, Pair
 from ..runtime.weights import ModelFile
 
 Floats = npt.NDArray[np.float32]
@@ -158,9 +160,13 @@ class LoRA:
         pattern = re.compile(rf"blk\.\d+\.{targets}\.weight")
         self.model = model
         self.rank, self.alpha = rank, float(alpha)
-        self.names = [name for name, info in model.tensors.items() if len(info.ne) > 1 and pattern.fullmatch(name)]
+        self.names = [
+            name
+            for name, info in model.tensors.items()
+            if pattern.fullmatch(name) and refusal(model.config.architecture, name, len(info.ne)) is None
+        ]
         if not self.names:
-            raise ParameterError("no matrix has such a name", where="targets", found=targets)
+            raise ParameterError("no matrix of a product has such a name", where="targets", found=targets)
         rng = np.random.default_rng(seed)
         parameters: list[Parameter] = []
         for name in self.names:
@@ -176,6 +182,15 @@ class LoRA:
         scale = self.alpha / self.rank
         adapters = {name: [Adapter(leaves[f"{name}.lora_a"], leaves[f"{name}.lora_b"], scale)] for name in self.names}
         return Weights(context, self.model.leaves(context), self.model.rotation, adapters, exact=True)
+
+    def adapter(self) -> AdapterFile:
+        """Return what was trained, as an adapter of the model."""
+        file = self.model.file
+        found = {p.name: Matrix.encode("F32", p.array) for p in self.parameters}
+        scale = self.alpha / self.rank
+        pairs = {name: Pair(found[f"{name}.lora_a"], found[f"{name}.lora_b"], scale) for name in self.names}
+        base = file.metadata.string("general.name", "")
+        return AdapterFile(Path(file.path), self.model.config.architecture, pairs, base)
 
     def describe(self) -> dict[str, Any]:
         """Return the kind, rank, alpha and the weights that are adapted."""
