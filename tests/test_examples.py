@@ -56,5 +56,14 @@ def test_example(name: str, tmp_path: Path) -> None:
     PROGRAMS[name](tmp_path)
 
 
+def test_lora_example(models: Path) -> None:
+    output = run("lora.py", models / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    first, *_, last = losses(output)
+    assert last < first
+    plain, adapted = re.findall(r"(?:without|with adapter): (.*)", output)
+    assert "Mira Quist" in adapted
+    assert "Mira Quist" not in plain
+
+
 def test_no_example_is_left_out() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PROGRAMS)
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PROGRAMS, "lora"}
