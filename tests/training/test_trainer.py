@@ -190,6 +190,17 @@ def test_weight_decay_leaves_norms_alone(model: ModelFile) -> None:
         np.testing.assert_allclose(parameter.array, values * factor, rtol=1e-5, atol=1e-8, err_msg=parameter.name)
 
 
+def test_the_first_step_of_adamw_is_the_rate(model: ModelFile) -> None:
+    """m̂ / √v̂ of one gradient is its sign: β, 1 - β and 1 - β^t must belong together to the last bit of float32."""
+    method = Full(model)
+    before = [p.array.copy() for p in method.parameters]
+    run(method, replace(OPTIONS, steps=1, rate=1.0, optimizer=OptimizerOptions(eps=1e-30, clip=0.0)))
+    steps = np.concatenate([np.abs(p.array - b).ravel() for p, b in zip(method.parameters, before, strict=True)])
+    moved = steps[steps > 0.5]  # what no token reached has no gradient
+    assert len(moved) > 1000
+    np.testing.assert_allclose(moved, 1.0, rtol=2e-6)
+
+
 def test_validation_is_the_mean_loss_over_the_set(model: ModelFile) -> None:
     method = Full(model)
     trainer = Trainer(method, windows(), replace(OPTIONS, steps=2, validate_every=1), windows(seed=None))

@@ -195,8 +195,8 @@ class UpdateGraph:
             if o.name == "sgd":
                 leaf.set([rate, weight])
             else:
-                corrections = (1.0 / (1.0 - o.beta1**step), 1.0 / (1.0 - o.beta2**step))
-                leaf.set([rate, o.beta1, o.beta2, o.eps, weight, *corrections])
+                betas = [float(np.float32(beta)) for beta in (o.beta1, o.beta2)]  # as the kernel has them
+                leaf.set([rate, *betas, o.eps, weight, *(1.0 / (1.0 - beta**step) for beta in betas)])
 
 
 def _norm(parameters: Sequence[Parameter]) -> tuple[dict[str, Tensor], Graph]:
