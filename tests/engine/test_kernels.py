@@ -130,7 +130,7 @@ def product_cases() -> list[Case]:
         least = max(block, 64)
         sizes = [block, 5 * block, 3 * 256] if block > 1 else [1, 31, 96, 200]
         for k in sizes:
-            for m, n in ((1, 1), (33, 3), (7, 4), (5, 70)):
+            for m, n in ((1, 1), (33, 3), (7, 4), (5, 70), (70, 11)):
 
                 def product(ctx, rng, kind=kind, k=k, m=m, n=n):
                     return weights(ctx, rng, kind, k, m).mul_mat(normal(ctx, rng, k, n))

@@ -1,9 +1,10 @@
 """Activations rounded to eight bits, in the layout that the quantized products read.
 
-A row of K values becomes K/64 (rounded up) chunks of `CHUNK_BYTES`: 64 bytes value + 128 (unsigned, for the unsigned
-side of the byte product), 16 float32 scales (one per lane of the product, that is per 4 values) and 16 float32 sums
-scale·Σvalues (for weights with minima). Values beyond K are zeros. Rounding follows the reference's Q8_0 blocks, so
-that logits can be compared; its Q8_1 differs in the sums alone, which it keeps in float16 and which overflow there.
+A row of K values becomes K/64 (rounded up) chunks of `CHUNK_BYTES`: 64 signed bytes; the float32 scales of both blocks
+of 32, each four times; in the same way their float32 sums scale·Σvalues (for weights with minima); and the int32 sums
+of each 16 values, four times (for codes with an offset). Values beyond K are zeros. Rounding follows the reference's
+Q8_0 blocks, so that logits can be compared; its Q8_1 differs in the sums alone, which it keeps in float16 and which
+overflow there.
 """
 
 from __future__ import annotations
@@ -15,35 +16,34 @@ from .jit import helper
 from .operands import extent, row_address, rows, share
 from .simd import (
     absolute,
-    halves,
+    from_bits,
     load_first,
     max_lanes,
     maximum,
+    quarters,
     round_even,
     round_f16,
     splat,
-    splat_i32,
-    store_f32,
     store_f32x16,
     store_low_bytes,
     sum_lanes,
     to_float,
-    zeros,
+    truncate,
 )
 
-SCALES, SUMS = 64, 128  # byte offsets within a chunk
+SCALES, SUMS, TOTALS = 64, 96, 128  # byte offsets within a chunk
 _HALF_SMALLEST, _HALF_LARGEST = np.float32(2.0**-14), np.float32(65504)  # normal numbers of float16
 
 
 @helper
-def _round_half_chunk(chunk, a, count, inverse):
-    """Round 32 values (zeros beyond `count`) to bytes + 128; return the sum of the rounded values as float32."""
+def _round_block(chunk, a, count, inverse):
+    """Round 32 values (zeros beyond `count`) to bytes; return the sums of the first and the second 16, in float32."""
     factor = splat(inverse)
-    low = round_even(load_first(a, count) * factor)
-    high = round_even(load_first(a + 64, count - 16) * factor)
-    store_low_bytes(chunk, low + splat_i32(128))
-    store_low_bytes(chunk + 16, high + splat_i32(128))
-    return sum_lanes(to_float(low + high))
+    first = round_even(load_first(a, count) * factor)
+    second = round_even(load_first(a + 64, count - 16) * factor)
+    store_low_bytes(chunk, first)
+    store_low_bytes(chunk + 16, second)
+    return sum_lanes(to_float(first)), sum_lanes(to_float(second))
 
 
 @helper
@@ -61,22 +61,20 @@ def _stored_scale(exact):
 
 @helper
 def _block_of_32(chunk, a, count):
-    """Round one block; return (scale, sum of the rounded values)."""
+    """Round one block; return its scale and the sums of its halves."""
     largest = _largest(a, count)
     inverse = np.float32(127) / largest if largest > np.float32(0) else np.float32(0)
-    total = _round_half_chunk(chunk, a, count, inverse)
-    return _stored_scale(largest / np.float32(127)), total
+    first, second = _round_block(chunk, a, count, inverse)
+    return _stored_scale(largest / np.float32(127)), first, second
 
 
 @helper
 def round_chunk(chunk, a, count):
     """Round up to 64 values at `a` to one chunk."""
-    scale0, total0 = _block_of_32(chunk, a, count)
-    scale1, total1 = _block_of_32(chunk + 32, a + 128, count - 32)
-    store_f32x16(chunk + SCALES, halves(scale0, scale1))
-    store_f32x16(chunk + SUMS, zeros())
-    store_f32(chunk + SUMS, scale0 * total0)
-    store_f32(chunk + SUMS + 32, scale1 * total1)
+    scale0, t0, t1 = _block_of_32(chunk, a, count)
+    scale1, t2, t3 = _block_of_32(chunk + 32, a + 128, count - 32)
+    store_f32x16(chunk + SCALES, quarters(scale0, scale1, scale0 * (t0 + t1), scale1 * (t2 + t3)))
+    store_f32x16(chunk + TOTALS, from_bits(truncate(quarters(t0, t1, t2, t3))))
 
 
 def _round(desc, ith, nth):

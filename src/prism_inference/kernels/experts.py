@@ -5,12 +5,12 @@ Names of the products are those of `matmul`, whose inner loops they share.
 
 from __future__ import annotations
 
-from .matmul import PRODUCTS
+from .matmul import row_products
 from .operands import address, extent, share, stride
-from .simd import load_i32, store_f32
+from .simd import load_i32
 
 
-def _product(one, _four):
+def _product(multiply):
     """Kernel y[:, s, t] = W[:, :, index[s, t]]ᵀ·x[:, s, t]; operands 0 y [M, used, tokens], 1 W [K, M, experts],
     2 x [K, used or 1, tokens], 3 index (int32 [used, tokens]). Experts come one after another, so that each one's rows
     are read once for all tokens that chose it."""
@@ -19,7 +19,9 @@ def _product(one, _four):
         k, experts = extent(desc, 1, 0), extent(desc, 1, 2)
         used, tokens = extent(desc, 0, 1), extent(desc, 0, 2)
         step_w = stride(desc, 1, 1)
-        first, last = share(extent(desc, 0, 0), ith, nth)
+        m = extent(desc, 0, 0)
+        first, last = share((m + 7) // 8, ith, nth)
+        first, last = 8 * first, min(m, 8 * last)
         for expert in range(experts):
             w = address(desc, 1) + stride(desc, 1, 2) * expert
             for t in range(tokens):
@@ -27,10 +29,9 @@ def _product(one, _four):
                     if load_i32(address(desc, 3) + 4 * s + stride(desc, 3, 1) * t) == expert:
                         x = address(desc, 2) + stride(desc, 2, 1) * (s % extent(desc, 2, 1)) + stride(desc, 2, 2) * t
                         y = address(desc, 0) + stride(desc, 0, 1) * s + stride(desc, 0, 2) * t
-                        for row in range(first, last):
-                            store_f32(y + 4 * row, one(w + step_w * row, x, k))
+                        multiply(w, step_w, first, last, x, k, y, False)
 
     return kernel
 
 
-KERNELS = {name: _product(*pair) for name, pair in PRODUCTS.items()}
+KERNELS = {name: _product(multiply) for name, multiply in row_products().items()}

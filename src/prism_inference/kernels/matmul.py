@@ -3,18 +3,37 @@
 Operand 1 holds the weights [K, M, …], operand 2 the activations [K, N, …] (for quantized weights the chunks of
 `activations`), operand 0 the result [M, N, …]. Rows of the weights are shared among the threads; each result is
 summed in the same order whatever N and the number of threads, so that neither changes a bit of it.
+
+Quantized weights: a block of 32 products is summed exactly, in integers, and times both scales added to one of two
+sums, one over the even and one over the odd blocks. Few tokens meet eight rows at a time, whose bytes are read as they
+lie in the file. For many, rows become the lanes of a panel in scratch (`panel_scratch` bytes a thread), of which
+tiles are multiplied in registers.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ..plan.layouts import BYTE_PANEL_BYTES as PANEL_BYTES
+from ..plan.layouts import BYTE_PANEL_DEPTH as DEPTH
+from ..plan.layouts import BYTE_PANEL_TOKENS as TOKEN_BLOCK
 from ..plan.layouts import CHUNK_BYTES
-from .activations import SCALES, SUMS
+from .activations import SCALES, SUMS, TOTALS
 from .jit import helper
-from .operands import address, extent, share, stride
+from .operands import address, extent, scratch, share, stride
 from .simd import (
+    Codes,
+    block_first,
+    block_second,
+    byte_tile,
+    dot_avx2,
     dot_generic,
+    dot_signed_avx2,
     dot_vnni,
+    first_of_group,
     fma,
+    group_first,
+    group_second,
     load_bf16x16,
     load_f16x16,
     load_f32x16,
@@ -22,61 +41,210 @@ from .simd import (
     load_first_bf16,
     load_first_f16,
     load_i8x64,
+    load_i32x16,
+    load_repeated,
+    panel_bytes,
     prefetch,
+    quad_sums,
     splat_i8x64,
     store_f32,
+    store_f32x16,
+    store_group,
+    store_i8x64,
     sum_lanes,
     to_float,
+    transpose16,
     zeros,
     zeros_i32,
 )
 from .unpack import PACKINGS
 
-DOTS = {"avx512vnni": dot_vnni, "generic": dot_generic}
+# Products of unsigned and of signed codes with signed bytes; without the second, signed codes are moved by 128.
+DOTS = {"avx512vnni": (dot_vnni, None), "avx2": (dot_avx2, dot_signed_avx2), "generic": (dot_generic, None)}
+# Vectors of rows and numbers of columns, as the registers allow.
+TILES = {"avx512vnni": (2, (4, 2, 1)), "avx2": (1, (4, 2, 1)), "generic": (1, (2, 1))}
+MANY = 4  # tokens from which on panels are worth their making
 
-TOKEN_BLOCK = 64  # activations of so many tokens stay in the second-level cache while the weights pass
+FLOAT_TOKENS = 64  # activations of so many tokens stay in the second-level cache while float weights pass
 PREFETCH_AHEAD = 4096  # bytes: without it a row stream from memory gets a third of the bandwidth
 
 
-def _quantized(packing, dot):
-    """Products of one packing by one byte product: (row, x, k) → sum, and the same for four rows of x a step apart."""
-    unpack, minima, per_block = packing.unpack, packing.minima, packing.block
+def _for_isa(packing, isa):
+    """The packing with codes that the instruction set can multiply."""
+    if not packing.signed or DOTS[isa][1] is not None:
+        return packing
+    signed = packing.codes
 
     @helper
-    def start(codes):
-        """Minus 128 times the sum of the codes: cancels the 128 that was added to the activations, exactly."""
-        return zeros_i32() - dot(zeros_i32(), splat_i8x64(-128), codes)
+    def codes(row, chunk, blocks):
+        return signed(row, chunk, blocks) + splat_i8x64(-128)
+
+    return replace(packing, codes=codes, offset=7, largest=127)
+
+
+def _group(packing, isa):
+    """Make the helper (row, step, x, k, ahead) → sums of eight rows with one token, in the lanes of `simd.groups`: over
+    the even blocks of 32 and over the odd ones. From `ahead` on as many bytes are fetched as are read."""
+    codes, scales, per_block = packing.codes, packing.scales, packing.block
+    minima, sixteens, lessened = packing.minima, packing.sixteens, packing.offset is not None
+    offset, dot = packing.offset or 0, DOTS[isa][int(packing.signed)]
 
     @helper
-    def add(total, chunk, first, codes, scale, minimum):
-        """Add one chunk's part of the result to the lanes of `total`."""
-        total = fma(to_float(dot(first, load_i8x64(chunk), codes)) * load_f32x16(chunk + SCALES), scale, total)
-        if minima:
-            total = fma(minimum, load_f32x16(chunk + SUMS), total)
+    def group(row, step, x, k, ahead):
+        total, none, blocks, chunks = zeros(), zeros_i32(), k // per_block, (k + 63) // 64
+        lines = (8 * step // chunks + 63) // 64
+        for c in range(chunks):
+            chunk = x + CHUNK_BYTES * c
+            if ahead != 0:
+                for line in range(lines):
+                    prefetch(ahead + 64 * (lines * c + line))
+            values = load_i8x64(chunk)
+            low = quad_sums(
+                dot(none, codes(row, c, blocks), values),
+                dot(none, codes(row + step, c, blocks), values),
+                dot(none, codes(row + 2 * step, c, blocks), values),
+                dot(none, codes(row + 3 * step, c, blocks), values),
+            )
+            high = quad_sums(
+                dot(none, codes(row + 4 * step, c, blocks), values),
+                dot(none, codes(row + 5 * step, c, blocks), values),
+                dot(none, codes(row + 6 * step, c, blocks), values),
+                dot(none, codes(row + 7 * step, c, blocks), values),
+            )
+            if lessened:
+                less = load_i32x16(chunk + TOTALS) << offset
+                low, high = low - less, high - less
+            first, second = group_first(low, high), group_second(low, high)
+            scale, other, minimum = scales(row, step, c, blocks)
+            factor = load_repeated(chunk + SCALES)
+            if sixteens:
+                total = fma(to_float(first), scale * factor, total)
+                total = fma(to_float(second), other * factor, total)
+            else:
+                total = fma(to_float(first + second), scale * factor, total)
+            if minima:
+                total = fma(minimum, load_repeated(chunk + SUMS), total)
         return total
 
-    @helper
-    def one(row, x, k):
-        total = zeros()
-        for c in range((k + 63) // 64):
-            codes, scale, minimum = unpack(row, c, k // per_block)
-            total = add(total, x + CHUNK_BYTES * c, start(codes), codes, scale, minimum)
-        return sum_lanes(total)
+    return group
+
+
+def _rows(group):
+    """Make the helper that multiplies rows first … last - 1 with one token."""
 
     @helper
-    def four(row, x, step, k):
-        t0, t1, t2, t3 = zeros(), zeros(), zeros(), zeros()
-        for c in range((k + 63) // 64):
-            codes, scale, minimum = unpack(row, c, k // per_block)
-            first = start(codes)
-            chunk = x + CHUNK_BYTES * c
-            t0 = add(t0, chunk, first, codes, scale, minimum)
-            t1 = add(t1, chunk + step, first, codes, scale, minimum)
-            t2 = add(t2, chunk + 2 * step, first, codes, scale, minimum)
-            t3 = add(t3, chunk + 3 * step, first, codes, scale, minimum)
-        return sum_lanes(t0), sum_lanes(t1), sum_lanes(t2), sum_lanes(t3)
+    def rows(w, step, first, last, x, k, y, ahead):
+        row = first
+        while row < last:
+            whole = row + 8 <= last
+            here = w + step * row
+            total = group(here, step if whole else 0, x, k, here + 8 * step if whole and ahead else 0)
+            if whole:
+                store_group(y + 4 * row, total)
+                row += 8
+            else:  # the group is eight times the same row
+                store_f32(y + 4 * row, first_of_group(total))
+                row += 1
 
-    return one, four
+    return rows
+
+
+def _pack(packing, vectors):
+    """Make the helper that writes `count` chunks from chunk `start` of 16·vectors rows as a panel of `byte_tiles`."""
+    codes, scales, per_block = packing.codes, packing.scales, packing.block
+    minima, sixteens, groups = packing.minima, packing.sixteens, 4 if packing.sixteens else 2
+    size, line = panel_bytes(vectors, groups, minima), 64 * vectors
+
+    @helper
+    def pack(panel, staging, w, step, k, start, count):
+        blocks = k // per_block
+        for v in range(vectors):
+            row = w + 16 * step * v
+            for c in range(count):
+                place = panel + size * c + 64 * v
+                for i in range(16):
+                    store_i8x64(staging + 64 * i, codes(row + step * i, start + c, blocks))
+                transpose16(place, line, staging, 64)
+                scale0, other0, minimum0 = scales(row, step, start + c, blocks)
+                scale1, other1, minimum1 = scales(row + 8 * step, step, start + c, blocks)
+                place += 16 * line
+                store_f32x16(place, block_first(scale0, scale1))
+                if sixteens:
+                    store_f32x16(place + line, block_first(other0, other1))
+                    place += line
+                store_f32x16(place + line, block_second(scale0, scale1))
+                if sixteens:
+                    store_f32x16(place + 2 * line, block_second(other0, other1))
+                    place += line
+                if minima:
+                    store_f32x16(place + 2 * line, block_first(minimum0, minimum1))
+                    store_f32x16(place + 3 * line, block_second(minimum0, minimum1))
+
+    return pack
+
+
+def _many(packing, isa):
+    """Make the helper that multiplies whole strips of 16·vectors rows with n tokens, panel by panel."""
+    vectors, widths = TILES[isa]
+    groups, minima = 4 if packing.sixteens else 2, packing.minima
+    kind = Codes(groups, minima, packing.offset, packing.largest)
+    tiles = [byte_tile(isa, vectors, columns, kind) for columns in widths]
+    tile4, tile2, tile1 = tiles if len(tiles) == 3 else (tiles[0], *tiles)
+    most, sums_step = widths[0], 128 * vectors
+    pack = _pack(packing, vectors)
+
+    @helper
+    def many(w, step, k, x, step_x, n, y, step_y, place):
+        staging, sums = place + PANEL_BYTES, place + PANEL_BYTES + 1024
+        chunks = (k + 63) // 64
+        for i in range(2 * vectors * n):
+            store_f32x16(sums + 64 * i, zeros())
+        for start in range(0, chunks, DEPTH):
+            count = min(DEPTH, chunks - start)
+            pack(place, staging, w, step, k, start, count)
+            here, t = x + CHUNK_BYTES * start, 0
+            while t + most <= n:
+                tile4(place, here + step_x * t, step_x, count, sums + sums_step * t)
+                t += most
+            if t + 2 <= n:
+                tile2(place, here + step_x * t, step_x, count, sums + sums_step * t)
+                t += 2
+            if t < n:
+                tile1(place, here + step_x * t, step_x, count, sums + sums_step * t)
+        for t in range(n):
+            for v in range(vectors):
+                total = sums + sums_step * t + 128 * v
+                store_f32x16(y + step_y * t + 64 * v, load_f32x16(total) + load_f32x16(total + 64))
+
+    return many
+
+
+def _quantized(name, isa):
+    """Kernel for weights of one packing: few tokens row by row, many by panels; the same bits either way."""
+    packing, strip = _for_isa(PACKINGS[name], isa), 16 * TILES[isa][0]
+    multiply, many = _rows(_group(packing, isa)), _many(packing, isa)
+
+    def kernel(desc, ith, nth):
+        k, m, n = extent(desc, 1, 0), extent(desc, 0, 0), extent(desc, 0, 1)
+        step_w, step_x, step_y = stride(desc, 1, 1), stride(desc, 2, 1), stride(desc, 0, 1)
+        unit = strip if n >= MANY else 8
+        first, last = share((m + unit - 1) // unit, ith, nth)
+        first, last = first * unit, min(m, last * unit)
+        for batch in range(extent(desc, 0, 2) * extent(desc, 0, 3)):
+            w, x, y = batch_addresses(desc, batch)
+            row = first
+            if n >= MANY:
+                for block in range(0, n, TOKEN_BLOCK):
+                    count, row = min(TOKEN_BLOCK, n - block), first
+                    here, to = x + step_x * block, y + step_y * block
+                    while row + strip <= last:
+                        place = scratch(desc, ith)
+                        many(w + step_w * row, step_w, k, here, step_x, count, to + 4 * row, step_y, place)
+                        row += strip
+            for t in range(n):
+                multiply(w, step_w, row, last, x + step_x * t, k, y + step_y * t, t == 0)
+
+    return kernel
 
 
 @helper
@@ -128,6 +296,15 @@ def _float(load16, load_last, size):
     return one, four
 
 
+def _float_rows(one):
+    @helper
+    def rows(w, step, first, last, x, k, y, ahead):
+        for row in range(first, last):
+            store_f32(y + 4 * row, one(w + step * row, x, k))
+
+    return rows
+
+
 def _matrix(one, four):
     """Kernel for one pair of products: four tokens at a time while the row is at hand."""
 
@@ -137,8 +314,8 @@ def _matrix(one, four):
         first, last = share(extent(desc, 0, 0), ith, nth)
         for batch in range(extent(desc, 0, 2) * extent(desc, 0, 3)):
             w, x, y = batch_addresses(desc, batch)
-            for block in range(0, n, TOKEN_BLOCK):
-                end = min(n, block + TOKEN_BLOCK)
+            for block in range(0, n, FLOAT_TOKENS):
+                end = min(n, block + FLOAT_TOKENS)
                 for row in range(first, last):
                     weights = w + step_w * row
                     for ahead in range(0, step_w, 64):
@@ -159,12 +336,22 @@ def _matrix(one, four):
     return kernel
 
 
-# kernel name -> (product with one row of activations, with four)
-PRODUCTS = {
-    f"{name}@{isa}": _quantized(packing, dot) for name, packing in PACKINGS.items() for isa, dot in DOTS.items()
-} | {
+# float kernel name -> (product with one row of activations, with four)
+FLOAT_PRODUCTS = {
     "f32": _float(load_f32x16, load_first, 4),
     "f16": _float(load_f16x16, load_first_f16, 2),
     "bf16": _float(load_bf16x16, load_first_bf16, 2),
 }
-KERNELS = {name: _matrix(*pair) for name, pair in PRODUCTS.items()}
+KERNELS = {f"{name}@{isa}": _quantized(name, isa) for name in PACKINGS for isa in DOTS} | {
+    name: _matrix(*pair) for name, pair in FLOAT_PRODUCTS.items()
+}
+
+
+def row_products():
+    """Return, by kernel name, helpers (w, step, first, last, x, k, y, ahead) that multiply rows with one token."""
+    quantized = {
+        f"{name}@{isa}": _rows(_group(_for_isa(packing, isa), isa))
+        for name, packing in PACKINGS.items()
+        for isa in DOTS
+    }
+    return quantized | {name: _float_rows(one) for name, (one, _) in FLOAT_PRODUCTS.items()}

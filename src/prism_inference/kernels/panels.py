@@ -134,7 +134,11 @@ def _panel_generic(lanes, a, x, step_c, step_p, count, columns, y, step_y, add):
     _few(a, x, step_c, step_p, count, columns, y, step_y, add)
 
 
-PANELS = {"avx512vnni": _panel_avx512, "generic": _panel_generic}  # as many sums as the registers hold
+PANELS = {
+    "avx512vnni": _panel_avx512,
+    "avx2": _panel_generic,
+    "generic": _panel_generic,
+}  # as many sums as the registers hold
 
 
 @helper

@@ -21,10 +21,9 @@ from .simd import (
     load_first_bf16,
     load_first_f16,
     load_i32,
+    splat_i8x64,
     spread0,
     spread1,
-    spread2,
-    spread3,
     store_f32x16,
     store_first,
 )
@@ -49,16 +48,18 @@ def _source(desc, row):
 
 def decoder(packing):
     """Make the helper that decodes one chunk of a quantized row: (row, chunk, n, to), up to 64 float32 values."""
-    unpack, per_block, minima = packing.unpack, packing.block, packing.minima
+    unpack, scales, per_block, minima = packing.codes, packing.scales, packing.block, packing.minima
+    offset = 0 if packing.offset is None else 1 << packing.offset
 
     @helper
     def decode(row, c, n, y):
-        codes, scale, minimum = unpack(row, c, n // per_block)
-        v0, v1 = float_of_bytes0(codes) * spread0(scale), float_of_bytes1(codes) * spread1(scale)
-        v2, v3 = float_of_bytes2(codes) * spread2(scale), float_of_bytes3(codes) * spread3(scale)
+        codes = unpack(row, c, n // per_block) - splat_i8x64(offset)
+        scale, second, minimum = scales(row, 0, c, n // per_block)  # eight times the same row
+        v0, v1 = float_of_bytes0(codes) * spread0(scale), float_of_bytes1(codes) * spread0(second)
+        v2, v3 = float_of_bytes2(codes) * spread1(scale), float_of_bytes3(codes) * spread1(second)
         if minima:
-            v0, v1 = v0 + spread0(minimum), v1 + spread1(minimum)
-            v2, v3 = v2 + spread2(minimum), v3 + spread3(minimum)
+            v0, v1 = v0 + spread0(minimum), v1 + spread0(minimum)
+            v2, v3 = v2 + spread1(minimum), v3 + spread1(minimum)
         count = n - 64 * c
         store_first(y, v0, count)
         store_first(y + 64, v1, count - 16)

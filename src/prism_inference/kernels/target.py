@@ -13,6 +13,7 @@ from functools import cache
 from ..errors import ParameterError
 from ..settings import settings
 
+AVX2_FEATURES = ("avx2", "fma", "f16c")
 VNNI_FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "f16c", "fma")
 
 # What each forced target needs of the host: running code beyond the host's features would kill the process.
@@ -66,9 +67,10 @@ def choose(name: str) -> Target:
     host = host_features()
     if name == "native":
         flags = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(host.items()))
-        vnni = all(host.get(feature, False) for feature in VNNI_FEATURES)
+        isas = {"avx512vnni": VNNI_FEATURES, "avx2": AVX2_FEATURES, "generic": ()}
+        isa = next(isa for isa, needed in isas.items() if all(host.get(feature, False) for feature in needed))
         half = host.get("f16c", False) or platform.machine().lower() in ("aarch64", "arm64")
-        return Target(llvm.get_host_cpu_name(), flags, "avx512vnni" if vnni else "generic", half)
+        return Target(llvm.get_host_cpu_name(), flags, isa, half)
     if name not in NAMED_TARGETS:
         raise ParameterError(
             "unknown processor", where="PRISM_CPU", expected=", ".join(["native", *NAMED_TARGETS]), found=repr(name)
@@ -83,4 +85,5 @@ def choose(name: str) -> Target:
             found=f"{name}, which needs {', '.join(missing) or 'an x86-64 machine'}",
         )
     cpu = "x86-64" if name == "generic" and x86 else name
-    return Target(cpu, "", "generic", "f16c" in NAMED_TARGETS[name])
+    isa = "avx2" if "avx2" in NAMED_TARGETS[name] else "generic"
+    return Target(cpu, "", isa, "f16c" in NAMED_TARGETS[name])

@@ -39,7 +39,7 @@ TOTAL_PART: Final = 1 << 18  # values that one thread adds up before their sum i
 PANEL_STRIP: Final = 64
 PANEL_DEPTH: Final = 256
 PANEL_COLUMNS: Final = 264
-PANEL_VECTORS: Final = {"avx512vnni": 2, "generic": 1}
+PANEL_VECTORS: Final = {"avx512vnni": 2, "avx2": 1, "generic": 1}
 PANEL_LINE: Final = 4 * (PANEL_COLUMNS + 8)  # bytes of a copied line of columns: an odd number of cache lines
 
 
@@ -48,3 +48,16 @@ def panel_scratch(isa: str) -> int:
     other operand, and the lanes of a panel for a block of columns."""
     results = 16 * PANEL_VECTORS[isa] * PANEL_COLUMNS
     return 4 * (PANEL_STRIP * PANEL_DEPTH + 16 * 64 + results) + PANEL_LINE * PANEL_DEPTH
+
+
+# Products of bytes (see kernels/matmul.py): weights are unpacked for so many chunks of activations at a time, at most
+# 32 rows of them, and multiplied with blocks of so many tokens.
+BYTE_PANEL_DEPTH: Final = 8
+BYTE_PANEL_TOKENS: Final = 256
+BYTE_PANEL_BYTES: Final = 128 * (16 + 4) * BYTE_PANEL_DEPTH
+
+
+def byte_panel_scratch() -> int:
+    """Return the bytes per thread of a product of bytes: a panel, the codes of 16 rows, and two sums of 32 rows for
+    each token."""
+    return BYTE_PANEL_BYTES + 1024 + 256 * BYTE_PANEL_TOKENS

@@ -4,8 +4,12 @@ Vectors are LLVM vectors of fixed width; LLVM splits them for narrower machines,
 """
 
 from .bits import *  # noqa: F403
+from .byte_tiles import Codes as Codes
+from .byte_tiles import byte_tile as byte_tile
+from .byte_tiles import panel_bytes as panel_bytes
 from .core import OPERATIONS as OPERATIONS
 from .floats import *  # noqa: F403
+from .groups import *  # noqa: F403
 from .half import *  # noqa: F403
 from .integers import *  # noqa: F403
 from .lanes import *  # noqa: F403

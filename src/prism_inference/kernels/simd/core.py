@@ -63,6 +63,7 @@ _ARITY: dict[int, Callable[..., Any]] = {
     2: lambda f: lambda ctx, a, b: f(a, b),
     3: lambda f: lambda ctx, a, b, c: f(a, b, c),
     4: lambda f: lambda ctx, a, b, c, d: f(a, b, c, d),
+    5: lambda f: lambda ctx, a, b, c, d, e: f(a, b, c, d, e),
     9: lambda f: lambda ctx, a, b, c, d, e, g, h, i, j: f(a, b, c, d, e, g, h, i, j),
 }
 

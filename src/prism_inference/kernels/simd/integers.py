@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from .core import (
     BYTE,
+    HALF,
     I64,
     NONE,
     WORD,
@@ -140,6 +141,16 @@ def expand_pairs(builder: Any, a: Any) -> Any:
     return builder.bitcast(builder.and_(wide, lanes_of(I32x16, 0x03030303)), I8x64.llvm)
 
 
+@operation("store_i8x64", NONE, (I64, I8x64), lambda value: value.tobytes())
+def store_i8x64(builder: Any, address: Any, value: Any) -> Any:
+    builder.store(value, pointer(builder, address, I8x64.llvm), align=1)
+
+
+@operation("load_i32x16", I32x16, (I64,), lambda raw: raw.view(np.int32)[:16])
+def load_i32x16(builder: Any, address: Any) -> Any:
+    return builder.load(pointer(builder, address, I32x16.llvm), align=4)
+
+
 @operation("store_low_bytes", NONE, (I64, I32x16), lambda value: value.astype(np.uint8).tobytes())
 def store_low_bytes(builder: Any, address: Any, value: Any) -> Any:
     narrow = builder.trunc(value, I8x16.llvm)
@@ -163,15 +174,12 @@ def _dot_twin(total: Any, unsigned: Any, signed: Any) -> Any:
     return total + products.reshape(16, 4).sum(1, dtype=np.int32)
 
 
-@operation("dot_vnni", I32x16, (I32x16, I8x64, I8x64), _dot_twin)
-def dot_vnni(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
-    """total + sums of four products unsigned·signed per lane, without saturation (AVX-512 VNNI)."""
+def multiply_add_vnni(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
     return call(builder, "llvm.x86.avx512.vpdpbusd.512", I32x16.llvm, [total, unsigned, signed])
 
 
-@operation("dot_generic", I32x16, (I32x16, I8x64, I8x64), _dot_twin)
-def dot_generic(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
-    """The same by 16-bit products and two pairwise additions: LLVM finds the multiply-add of the target."""
+def multiply_add_generic(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
+    """By 16-bit products and two pairwise additions: LLVM finds the multiply-add of the target."""
     wide = ir.VectorType(WORD, 64)
     product = builder.mul(builder.zext(unsigned, wide), builder.sext(signed, wide))
     for lanes in (64, 32):
@@ -179,3 +187,66 @@ def dot_generic(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
         odd = shuffle(builder, product, product, list(range(1, lanes, 2)))
         product = builder.add(even, odd)
     return builder.add(total, product)
+
+
+# --- AVX2: 32 bytes at a time --------------------------------------------------------------------------------
+
+_BYTES, _HALVES, _WORDS = (ir.VectorType(kind, 256 // kind.width) for kind in (BYTE, HALF, WORD))
+
+
+def halves_of(builder: Any, vector: Any) -> list[Any]:
+    """Both halves of a vector of 64 bytes."""
+    return [shuffle(builder, vector, vector, list(range(first, first + 32))) for first in (0, 32)]
+
+
+def pair_products(builder: Any, unsigned: Any, signed: Any) -> Any:
+    """Sums of two products of bytes as int16, for 32 bytes; they saturate."""
+    return call(builder, "llvm.x86.avx2.pmadd.ub.sw", _HALVES, [unsigned, signed])
+
+
+def add_pairs(builder: Any, values: Any) -> Any:
+    """Sums of two neighbouring int16 as int32, for 16 of them."""
+    return call(builder, "llvm.x86.avx2.pmadd.wd", _WORDS, [values, ir.Constant(_HALVES, [1] * 16)])
+
+
+def magnitude_and_sign(builder: Any, codes: Any, values: Any) -> tuple[Any, Any]:
+    """For signed codes: their magnitudes, and the values with the codes' signs, which have the same products."""
+    magnitude = call(builder, "llvm.abs.v32i8", _BYTES, [codes, ir.Constant(ir.IntType(1), 0)])
+    return magnitude, call(builder, "llvm.x86.avx2.psign.b", _BYTES, [values, codes])
+
+
+def _dot_avx2(name: str, signed_codes: bool) -> Any:
+    def twin(total: Any, codes: Any, values: Any) -> Any:
+        weights = codes.astype(np.int32) if signed_codes else codes.view(np.uint8).astype(np.int32)
+        if signed_codes:
+            values = np.where(weights < 0, (-values.astype(np.int32)).astype(np.int8), values)
+            weights = np.abs(weights)
+        pairs = (weights * values).reshape(32, 2).sum(1)
+        return total + np.clip(pairs, -(2**15), 2**15 - 1).reshape(16, 2).sum(1, dtype=np.int32)
+
+    @operation(name, I32x16, (I32x16, I8x64, I8x64), twin)
+    def dot(builder: Any, total: Any, codes: Any, values: Any) -> Any:
+        """total + sums of four products per lane (AVX2); of codes below 130 no sum of two products saturates."""
+        sums = []
+        for part, four in zip(halves_of(builder, codes), halves_of(builder, values), strict=True):
+            pair = magnitude_and_sign(builder, part, four) if signed_codes else (part, four)
+            sums.append(add_pairs(builder, pair_products(builder, *pair)))
+        low, high = sums
+        return builder.add(total, shuffle(builder, low, high, list(range(16))))
+
+    return dot
+
+
+dot_avx2, dot_signed_avx2 = _dot_avx2("dot_avx2", False), _dot_avx2("dot_signed_avx2", True)
+
+
+@operation("dot_vnni", I32x16, (I32x16, I8x64, I8x64), _dot_twin)
+def dot_vnni(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
+    """total + sums of four products unsigned·signed per lane, without saturation (AVX-512 VNNI)."""
+    return multiply_add_vnni(builder, total, unsigned, signed)
+
+
+@operation("dot_generic", I32x16, (I32x16, I8x64, I8x64), _dot_twin)
+def dot_generic(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
+    """The same on any target."""
+    return multiply_add_generic(builder, total, unsigned, signed)

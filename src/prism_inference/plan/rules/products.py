@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import GraphError
 from ...graph import Op, Tensor
-from ..layouts import QUANTIZED, panel_scratch
+from ..layouts import QUANTIZED, byte_panel_scratch, panel_scratch
 from ..lowering import Lowering, Rule, kernel_type, source_of
 from ..steps import Operand
 
@@ -27,7 +27,9 @@ def _product(family: str) -> Rule:
         quantized = weights.type.name in QUANTIZED
         kernel = f"{family}.{kind}@{low.isa}" if quantized else f"{family}.{kind}"
         activations = low.activations(x) if quantized else low.dense(x)
-        low.emit(kernel, low.operand(node), _weights(low, weights, node), activations, *map(low.operand, rest))
+        scratch = byte_panel_scratch() if quantized and family == "matmul" else 0
+        operands = low.operand(node), _weights(low, weights, node), activations, *map(low.operand, rest)
+        low.emit(kernel, *operands, scratch=scratch)
 
     return rule
 
