@@ -11,8 +11,9 @@ from test_simd import link
 
 from prism_inference.kernels import matmul  # noqa: F401  (makes the tiles)
 from prism_inference.kernels.simd import OPERATIONS, load_i64
-from prism_inference.kernels.simd.byte_tiles import CHUNK, TILES, X_SCALES, X_SUMS, X_TOTALS, panel_bytes
+from prism_inference.kernels.simd.byte_tiles import TILES, panel_bytes
 from prism_inference.kernels.target import target
+from prism_inference.plan.layouts import CHUNK_BYTES, CHUNK_SCALES, CHUNK_SUMS, CHUNK_TOTALS
 
 ABLE = {"generic": ("generic",), "avx2": ("generic", "avx2"), "avx512vnni": ("generic", "avx2", "avx512vnni")}
 NAMES = [name for name, tile in TILES.items() if tile.isa in ABLE[target().isa]]
@@ -21,13 +22,15 @@ assert len(NAMES) > 10
 
 def chunk_of(rng: np.random.Generator) -> np.ndarray:
     """A chunk of activations with all its sums."""
-    chunk = np.zeros(CHUNK, np.uint8)
+    chunk = np.zeros(CHUNK_BYTES, np.uint8)
     values = rng.integers(-127, 128, 64)
     scales = 2.0 ** rng.integers(-3, 4, 2)
     chunk[:64] = values.astype(np.int8).view(np.uint8)
-    chunk[X_SCALES:X_SUMS] = np.repeat(scales, 4).astype(np.float32).view(np.uint8)
-    chunk[X_SUMS:X_TOTALS] = np.repeat(scales * values.reshape(2, 32).sum(1), 4).astype(np.float32).view(np.uint8)
-    chunk[X_TOTALS:] = np.repeat(values.reshape(4, 16).sum(1), 4).astype(np.int32).view(np.uint8)
+    chunk[CHUNK_SCALES:CHUNK_SUMS] = np.repeat(scales, 4).astype(np.float32).view(np.uint8)
+    chunk[CHUNK_SUMS:CHUNK_TOTALS] = (
+        np.repeat(scales * values.reshape(2, 32).sum(1), 4).astype(np.float32).view(np.uint8)
+    )
+    chunk[CHUNK_TOTALS:] = np.repeat(values.reshape(4, 16).sum(1), 4).astype(np.int32).view(np.uint8)
     return chunk
 
 

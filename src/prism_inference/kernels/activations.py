@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..plan.layouts import CHUNK_BYTES
+from ..plan.layouts import CHUNK_SCALES as SCALES
+from ..plan.layouts import CHUNK_TOTALS as TOTALS
 from .jit import helper
 from .operands import extent, row_address, rows, share
 from .simd import (
@@ -31,7 +33,6 @@ from .simd import (
     truncate,
 )
 
-SCALES, SUMS, TOTALS = 64, 96, 128  # byte offsets within a chunk
 _HALF_SMALLEST, _HALF_LARGEST = np.float32(2.0**-14), np.float32(65504)  # normal numbers of float16
 
 

@@ -6,7 +6,7 @@ summed in the same order whatever N and the number of threads, so that neither c
 
 Quantized weights: a block of 32 products is summed exactly, in integers, and times both scales added to one of two
 sums, one over the even and one over the odd blocks. Few tokens meet eight rows at a time, whose bytes are read as they
-lie in the file. For many, rows become the lanes of a panel in scratch (`panel_scratch` bytes a thread), of which
+lie in the file. For many, rows become the lanes of a panel in scratch (`byte_panel_scratch` bytes a thread), of which
 tiles are multiplied in registers.
 """
 
@@ -18,7 +18,9 @@ from ..plan.layouts import BYTE_PANEL_BYTES as PANEL_BYTES
 from ..plan.layouts import BYTE_PANEL_DEPTH as DEPTH
 from ..plan.layouts import BYTE_PANEL_TOKENS as TOKEN_BLOCK
 from ..plan.layouts import CHUNK_BYTES
-from .activations import SCALES, SUMS, TOTALS
+from ..plan.layouts import CHUNK_SCALES as SCALES
+from ..plan.layouts import CHUNK_SUMS as SUMS
+from ..plan.layouts import CHUNK_TOTALS as TOTALS
 from .jit import helper
 from .operands import address, extent, scratch, share, stride
 from .simd import (
@@ -154,6 +156,7 @@ def _pack(packing, vectors):
     codes, scales, per_block = packing.codes, packing.scales, packing.block
     minima, sixteens, groups = packing.minima, packing.sixteens, 4 if packing.sixteens else 2
     size, line = panel_bytes(vectors, groups, minima), 64 * vectors
+    assert size * DEPTH <= PANEL_BYTES
 
     @helper
     def pack(panel, staging, w, step, k, start, count):

@@ -166,26 +166,14 @@ def _one_scale(size, at, chunks):
     return scales
 
 
-def _two_scales(size):
-    """A float16 at the start of each block of 32."""
+def _two_scales(size, minima=False):
+    """A float16 at the start of each block of 32, and perhaps a minimum after it."""
 
     @helper
     def scales(row, step, chunk, blocks):
         p0, p1 = _block_pair(row, chunk, blocks, size)
         scale = group_halves(p0, step, p1 - p0)
-        return scale, scale, zeros()
-
-    return scales
-
-
-def _two_minima(size):
-    """The same, and a minimum after it."""
-
-    @helper
-    def scales(row, step, chunk, blocks):
-        p0, p1 = _block_pair(row, chunk, blocks, size)
-        scale = group_halves(p0, step, p1 - p0)
-        return scale, scale, group_halves(p0 + 2, step, p1 - p0)
+        return scale, scale, group_halves(p0 + 2, step, p1 - p0) if minima else zeros()
 
     return scales
 
@@ -238,9 +226,9 @@ class Packing:
 
 PACKINGS: dict[str, Packing] = {
     "q4_0": Packing(_four_bits(18, 2), _two_scales(18), 32, 3, 15),
-    "q4_1": Packing(_four_bits(20, 4), _two_minima(20), 32, None, 15, minima=True),
+    "q4_1": Packing(_four_bits(20, 4), _two_scales(20, minima=True), 32, None, 15, minima=True),
     "q5_0": Packing(_five_bits(22, 2), _two_scales(22), 32, 4, 31),
-    "q5_1": Packing(_five_bits(24, 4), _two_minima(24), 32, None, 31, minima=True),
+    "q5_1": Packing(_five_bits(24, 4), _two_scales(24, minima=True), 32, None, 31, minima=True),
     "q8_0": Packing(_q8_0, _two_scales(34), 32, None, 128),
     "q1_0": Packing(_q1_0, _one_scale(18, 0, 2), 128, 0, 2),
     "q2_0": Packing(_q2_0, _one_scale(18, 0, 1), 64, 0, 3),

@@ -7,6 +7,9 @@ from typing import Final
 # Activations rounded to eight bits: chunks of 64 values, each with its scales and sums (see kernels/activations.py).
 CHUNK_VALUES: Final = 64
 CHUNK_BYTES: Final = 192
+CHUNK_SCALES: Final = 64
+CHUNK_SUMS: Final = 96
+CHUNK_TOTALS: Final = 128
 
 # Keys that attention takes at a time; its scratch holds their scores and the sums of the values.
 ATTENTION_KEYS: Final = 16

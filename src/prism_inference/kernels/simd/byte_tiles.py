@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from ...plan.layouts import CHUNK_BYTES, CHUNK_SCALES, CHUNK_SUMS, CHUNK_TOTALS
 from .core import (
     I64,
     LONG,
@@ -39,8 +40,6 @@ from .integers import (
     multiply_add_vnni,
     pair_products,
 )
-
-CHUNK, X_SCALES, X_SUMS, X_TOTALS = 192, 64, 96, 128
 
 
 def panel_bytes(vectors: int, groups: int, minima: bool) -> int:
@@ -85,7 +84,7 @@ class _Tile:
         if self.offset is None:
             return lanes_of(I32x16, 0)
         halves = [0, 1] if self.groups == 2 else [group]
-        totals = [self.number(WORD, x, X_TOTALS + 16 * (2 * block + half)) for half in halves]
+        totals = [self.number(WORD, x, CHUNK_TOTALS + 16 * (2 * block + half)) for half in halves]
         total = totals[0] if len(totals) == 1 else self.builder.add(*totals)
         return self.builder.sub(lanes_of(I32x16, 0), self.builder.shl(total, lanes_of(I32x16, self.offset)))
 
@@ -118,14 +117,14 @@ class _Tile:
                 for v in self.vectors:
                     scale = self.load(F32x16, panel, at + 64 * v)
                     for p in self.columns:
-                        factor = builder.fmul(scale, self.number(SINGLE, columns[p], X_SCALES + 16 * block))
+                        factor = builder.fmul(scale, self.number(SINGLE, columns[p], CHUNK_SCALES + 16 * block))
                         i = place[p, v, block]
                         new[i] = self.fma(builder.sitofp(found[v][p], F32x16.llvm), factor, new[i])
             for v in self.vectors if self.minima else ():
                 minimum = self.load(F32x16, panel, minima + 64 * (count * block + v))
                 for p in self.columns:
                     i = place[p, v, block]
-                    new[i] = self.fma(minimum, self.number(SINGLE, columns[p], X_SUMS + 16 * block), new[i])
+                    new[i] = self.fma(minimum, self.number(SINGLE, columns[p], CHUNK_SUMS + 16 * block), new[i])
         return new
 
 
@@ -196,7 +195,7 @@ def _twin(vectors: int, columns: int, kind: Codes) -> Any:
             numbers = chunk[1024 * vectors :].view(np.float32).reshape(-1, *lanes)
             for p in range(columns):
                 values = x[p, c, :64].view(np.int8).reshape(16, 4).astype(np.int64)
-                scale, total = (x[p, c, at : at + 32].view(np.float32)[::4] for at in (X_SCALES, X_SUMS))
+                scale, total = (x[p, c, at : at + 32].view(np.float32)[::4] for at in (CHUNK_SCALES, CHUNK_SUMS))
                 for block in (0, 1):
                     for g in range(groups // 2):
                         span = slice(8 * block + 16 // groups * g, 8 * block + 16 // groups * (g + 1))
@@ -249,7 +248,7 @@ def byte_tile(isa: str, vectors: int, columns: int, codes: Codes) -> Any:
         left, row, column, *old = (builder.phi(kind) for kind in (LONG, LONG, LONG, *[F32x16.llvm] * len(places)))
         new = made.chunk(row, [builder.add(column, step) for step in steps], old)
         rest = builder.sub(left, LONG(1))
-        moved = builder.add(row, LONG(size)), builder.add(column, LONG(CHUNK))
+        moved = builder.add(row, LONG(size)), builder.add(column, LONG(CHUNK_BYTES))
         for phi, first, following in zip(
             (left, row, column, *old), (chunks, panel, x, *firsts), (rest, *moved, *new), strict=True
         ):

@@ -152,7 +152,7 @@ def _spread(part: int) -> Any:
     return spread
 
 
-spread0, spread1, spread2, spread3 = (_spread(part) for part in range(4))
+spread0, spread1 = (_spread(part) for part in range(2))
 
 
 @operation("square_root", F32, (F32,), lambda value: np.sqrt(np.float32(value)))

@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite import ir
 
 from ..jit import types
-from .core import BYTE, F32, I64, LONG, NONE, SINGLE, WORD, operation, pointer
+from .core import F32, I64, LONG, NONE, SINGLE, WORD, operation, pointer
 
 
 def _scalar_load(name: str, kind: ir.Type, dtype: Any, signed: bool) -> Any:
@@ -25,8 +25,6 @@ def _scalar_load(name: str, kind: ir.Type, dtype: Any, signed: bool) -> Any:
 load_i64 = _scalar_load("load_i64", LONG, np.int64, True)
 load_i32 = _scalar_load("load_i32", WORD, np.int32, True)
 load_u32 = _scalar_load("load_u32", WORD, np.uint32, False)
-load_u8 = _scalar_load("load_u8", BYTE, np.uint8, False)
-load_i8 = _scalar_load("load_i8", BYTE, np.int8, True)
 
 
 @operation("load_f32", F32, (I64,), lambda raw: raw.view(np.float32)[0])
