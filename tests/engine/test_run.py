@@ -72,6 +72,29 @@ def test_a_leaf_without_data_is_named() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+def test_timed_steps_add_up_and_compute_the_same(threads: int) -> None:
+    ctx = Context()
+    large = ctx.tensor("F32", (4096, 512)).set(np.ones((512, 4096)))
+    small = ctx.tensor("F32", (64, 1)).set(np.ones((1, 64)))
+    graph = Graph(ctx)
+    outputs = [large.add(large).mark_output(), small.add(small).mark_output()]
+    for output in outputs:
+        graph.expand(output)
+    executable = prepare(graph, threads)
+    executable.run()
+    start = time.perf_counter()
+    seconds = executable.time_steps()
+    elapsed = time.perf_counter() - start
+    assert len(seconds) == len(executable.plan.steps) == 2
+    assert 0 < seconds[1] < seconds[0] < seconds.sum() <= elapsed
+    for output in outputs:
+        assert (output.numpy() == 2).all()
+    executable.cancel()
+    with pytest.raises(CancelledError):
+        executable.time_steps()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 def test_cancel_stops_at_a_barrier_and_the_next_run_is_whole(threads: int) -> None:
     graph, y = chain(100, 4096, 256)
     executable = prepare(graph, threads)

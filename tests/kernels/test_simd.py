@@ -34,7 +34,7 @@ BLOCKS = ("tile", "transpose16", "group_hal", "group_bytes", "group_pair", "byte
 NAMES = [
     name
     for name in OPERATIONS
-    if name not in ("call_kernel", "yield_thread", "prefetch") and not name.startswith(BLOCKS)
+    if name not in ("call_kernel", "yield_thread", "prefetch", "clock") and not name.startswith(BLOCKS)
 ]
 assert len(NAMES) > 50
 BYTES = 256  # per operand slot

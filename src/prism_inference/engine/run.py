@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections import defaultdict
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,7 +18,7 @@ from ..plan import descriptor as layout
 from .objects import Library, Progress, library
 from .team import Team, default_threads, team
 
-EXECUTOR = "executor.run"
+EXECUTOR, TIMED_EXECUTOR = "executor.run", "executor.timed"
 
 
 class Executable:
@@ -36,6 +38,7 @@ class Executable:
         """Link the plan's kernels and take its memory; a given `arena` must hold it, and may be used by turns."""
         self.plan = plan
         self.threads = threads
+        self._kernels = kernels
         addresses = kernels.addresses([EXECUTOR, *plan.kernels()], progress)
         self._executor = addresses[EXECUTOR]
         self._arena = arena or Storage.allocate(plan.arena, zero=False)
@@ -83,12 +86,30 @@ class Executable:
             CancelledError: `cancel` was called; results are undefined, what lies outside the arena may be half written.
         """
         self.threads.run(self._executor, self._control.address, _ignore if whole else self.cancel)
+        self._check_done()
+
+    def _check_done(self) -> None:
         if self._flags[layout.CONTROL_DONE] != len(self.plan.steps):
             raise CancelledError(
                 "the run was cancelled",
                 expected=f"{len(self.plan.steps)} steps",
                 found=f"{self._flags[layout.CONTROL_DONE]} done",
             )
+
+    def time_steps(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Run all steps once and return the seconds that each took, waiting for the slowest thread included.
+
+        Raises:
+            CancelledError: as `run` does.
+        """
+        executor = self._kernels.addresses([TIMED_EXECUTOR])[TIMED_EXECUTOR]
+        ticks = np.zeros(len(self.plan.steps) + 1, np.int64)
+        self._flags[layout.CONTROL_TIMES] = ticks.ctypes.data
+        start = time.perf_counter()
+        self.threads.run(executor, self._control.address, self.cancel)
+        seconds = time.perf_counter() - start
+        self._check_done()
+        return np.diff(ticks).astype(np.float64) * (seconds / float(ticks[-1] - ticks[0]))
 
     def cancel(self) -> None:
         """Make the current run stop at its next barrier, and later ones at once; callable from any thread."""

@@ -33,6 +33,7 @@ BARRIER: Final = 1  # flag: all threads must have finished what came before
 # write it.
 CONTROL_COUNT: Final = 0  # number of descriptors
 CONTROL_LIST: Final = 1  # address of the array of their addresses
+CONTROL_TIMES: Final = 2  # where the timed executor writes its clock: before each descriptor, and at the end
 CONTROL_CANCEL: Final = 8  # the caller sets it to stop the run
 CONTROL_STOP: Final = 16  # the executor's copy, decided at a barrier so that all threads agree
 CONTROL_ARRIVED: Final = 24  # threads that have reached the barrier

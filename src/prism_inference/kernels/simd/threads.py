@@ -39,6 +39,14 @@ def yield_thread(builder: Any) -> Any:
     call(builder, "prism_yield", ir.VoidType(), [])
 
 
+@operation("clock", I64, (), lambda: 0)
+def clock(builder: Any) -> Any:
+    """Ticks of the processor's counter; only differences mean something, and their unit is the processor's own."""
+    # On ARM the counter of cycles is not for programs to read, the steady one is.
+    name = "llvm.readsteadycounter" if "aarch64" in builder.module.triple else "llvm.readcyclecounter"
+    return call(builder, name, LONG, [])
+
+
 @operation("call_kernel", NONE, (I64, I64, I64, I64), lambda *_: None)
 def call_kernel(builder: Any, address: Any, descriptor: Any, ith: Any, nth: Any) -> Any:
     kind = ir.FunctionType(ir.VoidType(), [LONG, LONG, LONG])
