@@ -77,6 +77,19 @@ def test_the_same_weights_in_every_ternary_type(tmp_path: Path, vocabulary: Path
         np.testing.assert_array_equal(logits[0], others)
 
 
+def test_random_q4_k_weights_are_scaled_as_the_others_are(tmp_path: Path, vocabulary: Path) -> None:
+    spread = []
+    for kind in ("Q4_K", "Q4_0"):
+        path = write("bonsai-1.7b", tmp_path / f"{kind}.gguf", kind, vocabulary, blocks=1)
+        with gguf.open(path) as file:
+            info = file.tensors["blk.0.ffn_down.weight"]
+            assert info.type.name == kind
+            spread.append(codecs.decode(kind, info.data, info.elements).std())
+        with prism.load(path, context=8) as model:
+            assert np.isfinite(model.session().evaluate([1, 2, 3])).all()
+    assert 0.5 < spread[0] / spread[1] < 2
+
+
 def test_the_seed_decides(tmp_path: Path, vocabulary: Path) -> None:
     def weights(seed: int) -> np.ndarray:
         path = write("bonsai-1.7b", tmp_path / "m.gguf", "Q1_0", vocabulary, seed=seed, blocks=1)
@@ -113,5 +126,5 @@ def test_unknown_names_and_types_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"bonsai-1\.7b"):
         write("bonsai-9b", tmp_path / "m.gguf")
     with pytest.raises(ParameterError, match="Q1_0"):
-        write("bonsai-8b", tmp_path / "m.gguf", "Q4_K")
+        write("bonsai-8b", tmp_path / "m.gguf", "Q5_K")
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-TYPES = ("Q1_0", "Q2_0", "Q2_0_G128", "PQ2_0", "PTQ1_0", "TQ1_0", "TQ2_0", "Q4_0", "Q8_0", "F16", "F32")
+TYPES = ("Q1_0", "Q2_0", "Q2_0_G128", "PQ2_0", "PTQ1_0", "TQ1_0", "TQ2_0", "Q4_0", "Q4_K", "Q8_0", "F16", "F32")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Writes models with random weights in the exact shapes of PrismML's: for benchmarks, and for anyone without the
 weights.
 
-Weights are ternary (one-bit for Q1_0), the same for the same seed in every type that can hold them, and scaled so that
-activations stay near one. The answers are noise. Knows nothing of running models.
+Weights are ternary (one-bit for Q1_0, any for Q4_K), the same for the same seed in every type that can hold them, and
+scaled so that activations stay near one. The answers are noise. Knows nothing of running models.
 """
 
 from __future__ import annotations
@@ -118,7 +118,21 @@ def _rows(name: str, ne: tuple[int, ...], kind: str, seed: int) -> Iterator[byte
     step = max(1, _CHUNK // columns)
     for start in range(0, rows, step):
         count = min(step, rows - start)
-        yield codecs.encode(kind, _values(name, kind, (count, columns), rng))
+        if kind == "Q4_K":
+            yield _random_q4_k(count, columns, rng)
+        else:
+            yield codecs.encode(kind, _values(name, kind, (count, columns), rng))
+
+
+def _random_q4_k(rows: int, columns: int, rng: np.random.Generator) -> bytes:
+    """Random blocks of 256 weights: this type has no encoder, and noise needs none.
+
+    Scales and minima are random bits too, so only the two float16 before them decide how large weights are.
+    """
+    blocks = rng.integers(0, 256, (rows * columns // 256, tensor_type("Q4_K").nbytes), np.uint8)
+    scale = 1.0 / (250 * math.sqrt(columns))  # 250: deviation of scale·code - 7.5·minimum for random bits
+    blocks[:, :4] = np.array([scale, 7.5 * scale], np.float16).view(np.uint8)
+    return blocks.tobytes()
 
 
 def _values(name: str, kind: str, size: tuple[int, int], rng: np.random.Generator) -> Any:
