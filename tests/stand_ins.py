@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from prism_inference.chat import ChatTemplate
-from prism_inference.runtime.generation import GenerationStream
+from prism_inference.runtime.generation import GenerationStream, Request
 from prism_inference.sampling import SamplingParams
 
 END = 256
@@ -54,14 +54,20 @@ class Queue:
         self.context = context
         self.position = position
         self.calls: list[list[int]] = []
+        self.rewound: list[int] = []
         self.closed = 0
 
-    def evaluate(self, ids: Sequence[int]) -> np.ndarray:
+    def evaluate(self, ids: Sequence[int], logits: str = "last") -> np.ndarray:
         self.calls.append(list(ids))
         self.position += len(ids)
-        logits = np.zeros(VOCABULARY, dtype=np.float32)
-        logits[self.reply.pop(0)] = 1
-        return logits
+        rows = np.zeros((len(ids), VOCABULARY), dtype=np.float32)
+        rows[-1, self.reply.pop(0)] = 1
+        return rows if logits == "all" else rows[-1]
+
+    def rewind(self, position: int) -> int:
+        self.rewound.append(position)
+        self.position = position
+        return position
 
     def close(self) -> None:
         self.closed += 1
@@ -97,10 +103,16 @@ class StandInModel:
     ) -> GenerationStream:
         self.prompts.append(prompt)
         self.options.append({"max_tokens": max_tokens, "stop": stop, **options})
-        queue = Queue([*self.replies.pop(0).encode(), END], self.context)
+        wanted = {name: options.pop(name) for name in ("n", "best_of", "logprobs") if name in options}
+        echo = prompt if options.pop("echo", False) else None
+        request = Request(stop, max_tokens, echo=echo, **wanted)
+        replies = [self.replies.pop(0) for _ in range(request.best_of or request.n)]
+        # The first token of every answer is drawn from the same logits, those behind the prompt.
+        rest = [token for reply in replies for token in [*reply.encode()[1:], END]]
+        queue = Queue([*[*replies[0].encode(), END][:1], *rest], self.context)
         self.evaluators.append(queue)
         params = SamplingParams(**options)
-        return GenerationStream(queue, self.tokenizer, prompt.encode(), params, stop, max_tokens)
+        return GenerationStream(queue, self.tokenizer, prompt.encode(), params, request)
 
     def chat_stream(self, messages: Sequence[dict[str, Any]], **options: Any) -> GenerationStream:
         return self.generate(self.require_template().render(messages), **options)

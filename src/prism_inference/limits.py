@@ -44,6 +44,11 @@ TEMPLATE_MAX_WORK_BYTES: Final = 256 * MIB  # all strings and lists that one ren
 CHAT_MAX_DEPTH: Final = 64  # nesting of messages, tools and template variables
 STOP_MAX_STRINGS: Final = 64
 STOP_MAX_BYTES: Final = 4 * KIB  # one stop string
+SAMPLING_MAX_STEPS: Final = 64  # of one chain; each may be named more than once
+DRY_MAX_BREAKERS: Final = 64
+DRY_MAX_BREAKER_BYTES: Final = 40  # llama.cpp cuts longer ones off
+LOGPROBS_MAX: Final = 100  # likeliest tokens reported for each place; OpenAI's interface allows 20
+ANSWERS_MAX: Final = 128  # to one prompt; as OpenAI's interface
 
 # --- Models and runtime -----------------------------------------------------------------------------------------------
 MODEL_MAX_BLOCKS: Final = 1_024

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from prism_inference.cli import COMMANDS, main
 from prism_inference.errors import ModelError
 from prism_inference.gguf import GGUFWriter
 from prism_inference.runtime import pull
+from prism_inference.sampling import SamplingParams
 from stand_ins import TEMPLATE, StandInModel
 
 Captured = pytest.CaptureFixture[str]
@@ -185,6 +188,44 @@ def test_run_passes_on_what_is_given_and_nothing_else(model: StandInModel, path:
     assert model.options[1] == {"max_tokens": None, "stop": ()}
 
 
+def test_every_parameter_of_sampling_has_an_option(model: StandInModel, path: str, capsys: Captured) -> None:
+    values: dict[str, Any] = {
+        "temperature": 0.5, "top_k": 9, "top_p": 0.9, "min_p": 0.1, "seed": 7, "typical_p": 0.8, "top_n_sigma": 1.5,
+        "xtc_probability": 0.2, "xtc_threshold": 0.3, "dynatemp_range": 0.1, "dynatemp_exponent": 2.0,
+        "repeat_penalty": 1.1, "frequency_penalty": -0.5, "presence_penalty": 0.5, "repeat_last_n": -1,
+        "dry_multiplier": 0.8, "dry_base": 1.5, "dry_allowed_length": 3, "dry_penalty_last_n": 99, "mirostat": 0,
+        "mirostat_tau": 4.0, "mirostat_eta": 0.2, "adaptive_target": 0.4, "adaptive_decay": 0.8, "min_tokens": 1,
+        "samplers": "top-k;temp",
+    }  # fmt: skip
+    arguments = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    arguments += ["--ignore-eos", "--max-tokens", "2", "--dry-sequence-breaker", "x", "--dry-sequence-breaker", "y"]
+    arguments += ["--logit-bias", "5+1.5", "--logit-bias", "6-inf", "--bad-words", "1,2", "--bad-words", "3"]
+    assert main(["run", path, "Hi", *arguments]) == 0
+    lists = {
+        "ignore_eos": True,
+        "dry_sequence_breakers": ["x", "y"],
+        "logit_bias": {5: 1.5, 6: -math.inf},
+        "bad_words": [(1, 2), (3,)],
+    }
+    passed = model.options[0]
+    assert passed == {**values, **lists, "max_tokens": 2, "stop": ()}
+    assert set(passed) - {"max_tokens", "stop"} == {field.name for field in fields(SamplingParams)}
+
+
+def test_run_gives_several_answers(model: StandInModel, path: str, capsys: Captured) -> None:
+    model.replies = ["Hello", "Hi there"]
+    assert main(["run", path, "Hi", "--n", "2"]) == 0
+    assert capsys.readouterr().out == "--- answer 1 of 2\nHello\n--- answer 2 of 2\nHi there\n"
+    model.replies = ["Hello", "Hi there"]
+    assert main(["run", path, "Hi", "--n", "2", "--json", "--logprobs", "2", "--echo"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    prompt = "[user]Hi[assistant]"
+    assert (result["text"], result["alternatives"][0]["text"]) == (f"{prompt}Hello", f"{prompt}Hi there")
+    assert result["logprobs"][0] == {"token": ord("["), "logprob": None, "top": []}
+    assert len(result["logprobs"]) == len(prompt) + len("Hello")
+    assert [len(entry["top"]) for entry in result["logprobs"][1:]] == [2] * (len(prompt) + 4)
+
+
 def test_run_options_may_stand_between_the_arguments(model: StandInModel, path: str, capsys: Captured) -> None:
     assert main(["run", "--max-tokens", "2", path, "--seed", "1", "--", "--Hi"]) == 0
     assert model.prompts == ["[user]--Hi[assistant]"]
@@ -233,8 +274,16 @@ def test_run_with_a_template_of_ones_own(model: StandInModel, path: str, tmp_pat
     [
         (["--temperature", "-1"], "temperature"),
         (["--top-p", "0"], "top_p"),
-        (["--max-tokens", "0"], "max_tokens"),
+        (["--max-tokens", "-1"], "max_tokens"),
         (["--stop", ""], "stop"),
+        (["--repeat-penalty", "0"], "repeat_penalty"),
+        (["--samplers", "top_k;magic"], "samplers"),
+        (["--logit-bias", "3+nan"], "logit_bias"),
+        (["--logit-bias", "3"], "logit-bias"),
+        (["--bad-words", "a,b"], "bad-words"),
+        (["--n", "0"], "n: "),
+        (["--n", "3", "--best-of", "2"], "best_of"),
+        (["--logprobs", "3"], "--json"),
     ],
 )
 def test_run_with_a_value_out_of_range_is_wrong_use(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from prism_inference.errors import CancelledError, ContextError, ParameterError, PrismError, SamplingError
-from prism_inference.runtime.generation import Cancel, GenerationStream
-from prism_inference.sampling import SamplingParams
+from prism_inference.limits import ANSWERS_MAX, LOGPROBS_MAX
+from prism_inference.runtime.generation import Cancel, GenerationStream, Request
+from prism_inference.sampling import SamplingParams, TokenLogprob
 from stand_ins import END, VOCABULARY, Bytes, Queue
 
 
@@ -28,7 +32,8 @@ def stream_of(
 ) -> tuple[GenerationStream, Queue]:
     ids = reply.encode() if isinstance(reply, str) else reply
     queue = Queue(ids, context, position)
-    return GenerationStream(queue, Bytes(), prompt, params, stops, max_tokens, cancel), queue
+    request = Request(stops, max_tokens, cancel=cancel)
+    return GenerationStream(queue, Bytes(), prompt, params, request), queue
 
 
 def test_goes_on_until_the_model_ends() -> None:
@@ -102,7 +107,7 @@ def test_what_just_fits_is_not_refused() -> None:
     assert "".join(stream_of("abc", range(9), context=10)[0]) == "a"
 
 
-@pytest.mark.parametrize("max_tokens", [0, -1, 1.5, "3", True])
+@pytest.mark.parametrize("max_tokens", [-1, 1.5, "3", True])
 def test_refuses_a_wrong_max_tokens(max_tokens: int) -> None:
     with pytest.raises(ParameterError, match="max_tokens"):
         stream_of("x", max_tokens=max_tokens)
@@ -187,7 +192,7 @@ def test_a_function_cancels_before_the_prompt() -> None:
 
 
 def test_text_held_back_for_a_stop_is_shown_on_cancelling() -> None:
-    stream, _ = stream_of("xEN", stops=["END"], cancel=lambda: len(stream._ids) == 3)
+    stream, _ = stream_of("xEN", stops=["END"], cancel=lambda: len(stream._answers) and stream._answers[0].drawn == 3)
     assert "".join(stream) == "xEN"
     assert stream.result.finish_reason == "cancelled"
 
@@ -255,14 +260,17 @@ def test_a_failure_passes_through_and_leaves_no_result() -> None:
 class Even(Queue):
     """An evaluator to which all letters from a to p are equally likely."""
 
-    def evaluate(self, ids: Sequence[int]) -> np.ndarray:
+    def evaluate(self, ids: Sequence[int], logits: str = "last") -> np.ndarray:
+        self.calls.append(list(ids))
+        self.position += len(ids)
         logits = np.full(VOCABULARY, -np.inf, dtype=np.float32)
         logits[ord("a") : ord("q")] = 0
         return logits
 
 
 def drawn(seed: int | None) -> tuple[str, int]:
-    stream = GenerationStream(Even([]), Bytes(), [1], SamplingParams(temperature=1.0, seed=seed), max_tokens=30)
+    params = SamplingParams(temperature=1.0, seed=seed)
+    stream = GenerationStream(Even([]), Bytes(), [1], params, Request(max_tokens=30))
     return "".join(stream), stream.result.seed
 
 
@@ -275,4 +283,149 @@ def test_s06_a_seed_repeats_and_none_is_new_and_reported() -> None:
 
 
 def test_greedy_is_the_default() -> None:
-    assert "".join(GenerationStream(Even([]), Bytes(), [1], max_tokens=3)) == "aaa"
+    assert "".join(GenerationStream(Even([]), Bytes(), [1], request=Request(max_tokens=3))) == "aaa"
+
+
+# --- Several answers, log-probabilities, forced lengths --------------------------------------------------------------
+
+
+def several(request: Request, reply: Sequence[int], **params: Any) -> tuple[GenerationStream, Queue]:
+    queue = Queue(reply)
+    return GenerationStream(queue, Bytes(), [1, 2, 3], SamplingParams(**params), request), queue
+
+
+def test_several_answers_evaluate_the_prompt_once() -> None:
+    stream, queue = several(Request(n=3), [*b"ab", END, *b"c", END, *b"d", END], seed=2**64 - 1)
+    pieces = [(stream.number, piece) for piece in stream]
+    assert pieces == [(0, "a"), (0, "b"), (1, "a"), (1, "c"), (2, "a"), (2, "d")]
+    result = stream.result
+    assert [answer.text for answer in (result, *result.alternatives)] == ["ab", "ac", "ad"]
+    assert [answer.seed for answer in (result, *result.alternatives)] == [2**64 - 1, 0, 1]
+    assert [answer.usage.completion_tokens for answer in (result, *result.alternatives)] == [3, 3, 3]
+    assert queue.calls[0] == [1, 2, 3]
+    assert [1, 2, 3] not in queue.calls[1:]
+    assert queue.rewound == [3, 3]
+    assert queue.closed == 1
+
+
+def test_an_evaluator_that_cannot_go_back_so_far_evaluates_the_rest_of_the_prompt() -> None:
+    stream, queue = several(Request(n=2), [*b"a", END, *b"-b", END])
+    queue.rewind = lambda position: 1  # type: ignore[method-assign]
+    assert "".join(stream) == "aab"
+    assert queue.calls == [[1, 2, 3], [ord("a")], [2, 3], [ord("a")], [ord("b")]]
+
+
+class Uneven(Even):
+    """An evaluator to which later letters are likelier."""
+
+    def evaluate(self, ids: Sequence[int], logits: str = "last") -> np.ndarray:
+        return super().evaluate(ids) + np.arange(VOCABULARY, dtype=np.float32) / 5
+
+
+def test_best_of_gives_the_likeliest_first() -> None:
+    queue = Uneven([])
+    params = SamplingParams(temperature=1.0, seed=3)
+    stream = GenerationStream(queue, Bytes(), [1], params, Request(max_tokens=4, n=2, best_of=5))
+    answers = [stream.number for _ in stream]
+    assert answers == [0, 1], "each in one piece, when all are drawn"
+    alone = []
+    for seed in range(3, 8):
+        single = GenerationStream(
+            Uneven([]), Bytes(), [1], replace(params, seed=seed), Request(max_tokens=4, logprobs=0)
+        )
+        text = "".join(single)
+        alone.append((sum(entry.logprob for entry in single.result.logprobs) / 4, text, seed))
+    assert len({round(mean, 9) for mean, *_ in alone}) == 5, "a case without a tie"
+    alone.sort(reverse=True)
+    order = [(answer.text, answer.seed) for answer in (stream.result, *stream.result.alternatives)]
+    assert order == [(text, seed) for _, text, seed in alone[:2]]
+
+
+def test_cancelling_ends_all_answers() -> None:
+    stream, queue = several(Request(n=3, cancel=lambda: len(queue.calls) == 3), [*b"abc", END])
+    assert "".join(stream) == "abc"
+    assert stream.result.finish_reason == "cancelled"
+    assert stream.result.alternatives == ()
+
+
+def test_no_new_tokens_evaluates_the_prompt_alone() -> None:
+    stream, queue = several(Request(max_tokens=0), b"x")
+    assert list(stream) == []
+    assert queue.calls == [[1, 2, 3]]
+    assert (stream.result.finish_reason, stream.result.usage.completion_tokens) == ("length", 0)
+
+
+def test_echo_and_log_probabilities_of_the_prompt() -> None:
+    stream, _ = several(Request(max_tokens=1, logprobs=2, echo="\x01\x02\x03"), b"x")
+    assert list(stream) == ["\x01\x02\x03", "x"]
+    even = -math.log(VOCABULARY)
+    first, *prompt, drawn = stream.result.logprobs
+    assert first == TokenLogprob(1, None, ())
+    assert [entry.token for entry in prompt] == [2, 3]
+    for entry in prompt:  # the stand-in's logits there are all 0: the likeliest are those of the lowest ids
+        np.testing.assert_allclose([entry.logprob, *(value for _, value in entry.top)], [even] * 3, rtol=1e-6)
+        assert [token for token, _ in entry.top] == [0, 1]
+    total = math.log(math.e + VOCABULARY - 1)
+    assert drawn.token == ord("x")
+    np.testing.assert_allclose(drawn.logprob, 1 - total, rtol=1e-6)
+    np.testing.assert_allclose([value for _, value in drawn.top], [1 - total, -total], rtol=1e-6)
+    assert [token for token, _ in drawn.top] == [ord("x"), 0]
+
+
+def test_log_probabilities_are_the_model_s_own_whatever_the_chain() -> None:
+    plain, _ = several(Request(max_tokens=1, logprobs=0), b"x")
+    list(plain)
+    bent, _ = several(
+        Request(max_tokens=1, logprobs=0),
+        b"x",
+        temperature=3.0,
+        seed=1,
+        top_k=1,
+        repeat_penalty=2.0,
+        logit_bias={120: 5.0},
+    )
+    list(bent)
+    assert bent.result.logprobs == plain.result.logprobs
+    without, _ = several(Request(max_tokens=1), b"x")
+    list(without)
+    assert without.result.logprobs is None
+
+
+def test_an_answer_does_not_end_by_itself_before_min_tokens() -> None:
+    """The stand-in wants the end at once; the next likeliest token has id 0."""
+    stream, _ = several(Request(max_tokens=8), [END] * 8, min_tokens=3)
+    assert "".join(stream) == "\0\0\0"
+    assert (stream.result.finish_reason, stream.result.stop) == ("stop", END)
+    stream, _ = several(Request(stops="a"), [*b"aabca", END], min_tokens=3)
+    assert "".join(stream) == "aabc"
+    assert stream.result.stop == "a"
+
+
+def test_ignore_eos_goes_on_to_the_limit() -> None:
+    stream, _ = several(Request(max_tokens=4), [END] * 4, ignore_eos=True)
+    assert "".join(stream) == "\0" * 4
+    assert stream.result.finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "name"),
+    [
+        ({"n": 0}, "n"),
+        ({"n": ANSWERS_MAX + 1}, "n"),
+        ({"n": True}, "n"),
+        ({"n": 2, "best_of": 1}, "best_of"),
+        ({"best_of": ANSWERS_MAX + 1}, "best_of"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"logprobs": LOGPROBS_MAX + 1}, "logprobs"),
+        ({"logprobs": 1.0}, "logprobs"),
+    ],
+)
+def test_refuses_numbers_out_of_range(numbers: dict[str, Any], name: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        Request(**numbers)
+    assert caught.value.where == name
+
+
+def test_refuses_more_tokens_at_least_than_at_most() -> None:
+    with pytest.raises(ParameterError, match="min_tokens"):
+        several(Request(max_tokens=3), b"x", min_tokens=4)

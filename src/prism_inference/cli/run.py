@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import closing
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..runtime.defaults import DEFAULT
@@ -13,10 +14,21 @@ from .options import (
     add_model_options,
     add_sampling_options,
     generation_options,
+    given,
     load_model,
     print_json,
     print_stats,
     read_text,
+)
+
+if TYPE_CHECKING:
+    from ..runtime.generation import GenerationStream
+
+
+_ANSWERS = (
+    ("--n", "N", "give N answers; the prompt is evaluated once"),
+    ("--best-of", "N", "draw N answers and give the likeliest"),
+    ("--logprobs", "N", "with --json, report log-probabilities: each token's own and the N likeliest"),
 )
 
 
@@ -33,6 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     add_model_options(parser)
     add_sampling_options(parser)
+    group = parser.add_argument_group("answers")
+    for flag, metavar, text in _ANSWERS:
+        group.add_argument(flag, type=int, metavar=metavar, help=text)
+    group.add_argument("--echo", action="store_true", default=None, help="begin with the prompt")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -41,19 +57,31 @@ def execute(args: argparse.Namespace) -> int:
     if len(models) > 1:
         raise UsageError("too many arguments", expected="[MODEL] PROMPT", found=args.words, hint="Quote the prompt.")
     prompt = read_text(prompt)
+    if args.logprobs is not None and not args.json:
+        raise UsageError("nowhere to report to", where="--logprobs", hint="Give --json too.")
     with load_model(args, models[0] if models else DEFAULT) as model:
-        options = generation_options(args)
+        options = generation_options(args) | given(args, (*_ANSWERS, ("--echo",)))
         if args.raw or model.template is None:
             stream = model.generate(prompt, **options)
         else:
             stream = model.chat_stream([{"role": "user", "content": prompt}], **options)
         with closing(stream):
-            for piece in stream:
-                if not args.json:
-                    print(piece, end="", flush=True)
+            _print_pieces(stream, args)
         if args.json:
             print_json(asdict(stream.result))
-        else:
-            print()
         print_stats(args, stream.result, model.context)
     return 0
+
+
+def _print_pieces(stream: GenerationStream, args: argparse.Namespace) -> None:
+    """Print the pieces as they come, unless the whole is printed as JSON; several answers with a line above each."""
+    shown = -1
+    for piece in stream:
+        if args.json:
+            continue
+        while args.n is not None and args.n > 1 and shown < stream.number:
+            shown += 1
+            print("\n" * (shown > 0) + f"--- answer {shown + 1} of {args.n}")
+        print(piece, end="", flush=True)
+    if not args.json:
+        print()

@@ -7,16 +7,18 @@ or a stand-in. Knows no HTTP and no templates.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Literal, Protocol
 
 from ..errors import CancelledError, ContextError, ParameterError, PrismError
-from ..sampling import Sampler, SamplingParams
+from ..limits import ANSWERS_MAX, LOGITS_BATCH_TOKENS, LOGPROBS_MAX
+from ..sampling import Breakers, Sampler, SamplingParams, TokenLogprob, new_seed
+from ..sampling.logprobs import token_logprob
+from .answer import Answer, Decoder, Generation, Timings, Usage
 from .stops import StopMatcher
 
-FinishReason = Literal["stop", "length", "cancelled"]
 Cancel = Callable[[], bool] | threading.Event
 
 
@@ -31,78 +33,62 @@ class Evaluator(Protocol):
     def context(self) -> int:
         """Number of tokens that fit."""
 
-    def evaluate(self, ids: Sequence[int]) -> Any:
-        """Continue at `position`; return the logits after the last id, float32 [vocabulary]."""
+    def evaluate(self, ids: Sequence[int], logits: Literal["last", "all"] = "last") -> Any:
+        """Continue at `position`; return the logits after the last id, float32 [vocabulary], or after each id."""
+
+    def rewind(self, position: int) -> int:
+        """Go back to a position, or to one before it where that cannot be had; return where it went."""
 
     def close(self) -> None:
         """Take note that this generation needs the evaluator no more; called once."""
 
 
-class TextStream(Protocol):
-    """Turns ids into text as they come; keeps the bytes of an unfinished character back."""
-
-    def push(self, token: int) -> str:
-        """Take an id; return the text that is complete."""
-
-    def flush(self) -> str:
-        """Return what is left, as replacement characters where it is not text."""
-
-
-class Decoder(Protocol):
-    """The side of a tokenizer that generation needs."""
-
-    @property
-    def end_ids(self) -> Collection[int]:
-        """Ids that end a generation."""
-
-    def stream(self, *, previous: int | None = None) -> TextStream:
-        """Start a text that continues after the id `previous`."""
-
-
 @dataclass(frozen=True)
-class Usage:
-    """Tokens of one generation: of the prompt, and drawn (the one that ended it included)."""
-
-    prompt_tokens: int
-    completion_tokens: int
-
-
-@dataclass(frozen=True)
-class Timings:
-    """Seconds of one generation: evaluating the prompt and drawing the first token, and the same for all later ones."""
-
-    prompt_seconds: float
-    decode_seconds: float
-
-
-@dataclass(frozen=True)
-class Generation:
-    """How a generation went.
+class Request:
+    """What is wanted of a generation, besides the choice of tokens.
 
     Attributes:
-        text: everything shown; the concatenation of the pieces.
-        ids: the tokens drawn but for the one that ended the generation; those of a stop string are among them.
-        finish_reason: `stop`: the model or a stop string ended it; `length`: no more tokens were allowed; `cancelled`.
-        stop: the stop string or the token id that ended it, else None.
-        usage: tokens of the prompt and drawn.
-        seed: repeats the draw.
-        timings: seconds.
+        stops: texts that end the answer and are not shown.
+        max_tokens: most tokens to draw; 0 evaluates the prompt alone; None draws as many as fit the context.
+        logprobs: how many of the likeliest tokens to report, with log-probabilities, for each token; 0 reports the
+            token's own alone, None nothing.
+        echo: a text to begin each answer with: the prompt's. The prompt's log-probabilities are reported too.
+        n: how many answers to give. The prompt is evaluated once.
+        best_of: how many to draw; the `n` of the highest mean log-probability are given, the best first.
+        cancel: an event, or a function that returns true, to end the generation; asked before each evaluation.
+        breakers: DRY's sequence breakers as ids.
+
+    Raises:
+        ParameterError: a number is out of its range.
     """
 
-    text: str
-    ids: tuple[int, ...]
-    finish_reason: FinishReason
-    stop: str | int | None
-    usage: Usage
-    seed: int
-    timings: Timings
+    stops: str | Sequence[str] | None = None
+    max_tokens: int | None = None
+    logprobs: int | None = None
+    echo: str | None = None
+    n: int = 1
+    best_of: int | None = None
+    cancel: Cancel | None = None
+    breakers: Breakers | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        _check_number("max_tokens", self.max_tokens, 0, None)
+        _check_number("logprobs", self.logprobs, 0, LOGPROBS_MAX, "LOGPROBS_MAX")
+        _check_number("n", self.n, 1, ANSWERS_MAX, "ANSWERS_MAX")
+        _check_number("best_of", self.best_of, self.n, ANSWERS_MAX, "ANSWERS_MAX, and not below n")
 
 
 class GenerationStream(Iterator[str]):
     """One generation as an iterator over pieces of text; no piece is empty or ends inside a character.
 
     A piece never holds part of a stop string. A character that the last token leaves unfinished is shown, as a
-    replacement character, only where the model itself ended there.
+    replacement character, only where the model itself ended there. Of several answers, the pieces come one answer after
+    the other; `number` says of which the last piece was. With `best_of` each answer is one piece, when all are drawn.
+
+    Attributes:
+        number: of the answer to which the last piece belongs, from 0.
+        seed: the seed in use; that of a further answer is its number more.
     """
 
     def __init__(
@@ -111,9 +97,7 @@ class GenerationStream(Iterator[str]):
         tokenizer: Decoder,
         prompt_ids: Sequence[int],
         params: SamplingParams | None = None,
-        stops: str | Sequence[str] | None = None,
-        max_tokens: int | None = None,
-        cancel: Cancel | None = None,
+        request: Request | None = None,
     ) -> None:
         """Check everything; nothing is evaluated before the first piece is asked for.
 
@@ -122,28 +106,32 @@ class GenerationStream(Iterator[str]):
             tokenizer: turns ids into text.
             prompt_ids: at least one.
             params: how tokens are chosen; default: the likeliest.
-            stops: texts that end the generation and are not shown.
-            max_tokens: most tokens to draw; default: as many as fit the context.
-            cancel: an event, or a function that returns true, to end the generation; asked before each evaluation.
+            request: what else is wanted.
 
         Raises:
-            ParameterError: no prompt, or a wrong `max_tokens` or stop.
+            ParameterError: no prompt, a wrong stop, or more `min_tokens` than `max_tokens`.
             LimitError: too many or too long stops.
             ContextError: the prompt and one token, or the prompt and `max_tokens` where it is given, do not fit.
         """
         self._prompt = list(prompt_ids)
-        self._limit = _token_limit(evaluator, len(self._prompt), max_tokens)
-        self._stops = StopMatcher(stops)
-        self._sampler = Sampler(params or SamplingParams())
-        self._cancelled = _as_function(cancel)
+        self._request = request = request or Request()
+        params = params or SamplingParams()
+        self.seed = new_seed() if params.seed is None else params.seed
+        self._params = replace(params, seed=self.seed)
+        self._limit = _token_limit(evaluator, len(self._prompt), request.max_tokens)
+        _check_number("min_tokens", self._params.min_tokens, 0, self._limit, "max_tokens")
+        StopMatcher(request.stops)
+        self._cancelled = _as_function(request.cancel)
         self._evaluator: Evaluator | None = evaluator
         self._tokenizer = tokenizer
-        self._ids: list[int] = []
-        self._pieces: list[str] = []
+        self._prompt_logprobs: list[TokenLogprob] = []
+        self._prompt_end = 0  # the evaluator's position behind the prompt
         self._prompt_seconds = 0.0
-        self._decode_seconds = 0.0
-        self._result: Generation | None = None
+        self._answers: list[Answer] = []
+        self._decode_seconds: list[float] = []
+        self._results: tuple[Generation, ...] = ()
         self._run = self._generate(evaluator)
+        self.number = 0
 
     def __iter__(self) -> GenerationStream:
         return self
@@ -152,25 +140,20 @@ class GenerationStream(Iterator[str]):
         return next(self._run)
 
     @property
-    def seed(self) -> int:
-        """The seed in use."""
-        return self._sampler.seed
-
-    @property
     def prompt_tokens(self) -> int:
         """Number of tokens of the prompt."""
         return len(self._prompt)
 
     @property
     def result(self) -> Generation:
-        """The record of the generation.
+        """The record of the generation; of several answers the first, which holds the others.
 
         Raises:
             PrismError: it has not ended yet, or has failed.
         """
-        if self._result is None:
+        if not self._results:
             raise PrismError("the generation has no result", hint="Iterate to its end, or close it, first.")
-        return self._result
+        return replace(self._results[0], alternatives=self._results[1:])
 
     def close(self) -> None:
         """End the generation here: it counts as cancelled, unless it has ended or failed before."""
@@ -178,62 +161,135 @@ class GenerationStream(Iterator[str]):
         self._run.close()
         self._release()
         if running:
-            self._finish("cancelled", None)
+            self._finish()
 
     def _generate(self, evaluator: Evaluator) -> Generator[str, None, None]:
-        """Run; leave the result behind unless an evaluation fails."""
-        text = self._tokenizer.stream(previous=self._prompt[-1])
-        pending = self._prompt
+        """Run; leave the results behind unless an evaluation fails."""
+        count = self._request.best_of or self._request.n
+        streaming = count == self._request.n
         try:
-            while not self._cancelled():
-                try:
-                    token = self._draw(evaluator, pending)
-                except CancelledError:  # in the middle of an evaluation, by whoever holds the evaluator
+            try:
+                logits = None if self._cancelled() else self._evaluate_prompt(evaluator)
+            except CancelledError:  # in the middle of an evaluation, by whoever holds the evaluator
+                logits = None
+            for number in range(count):
+                if logits is None and number:
                     break
-                if token in self._tokenizer.end_ids:
-                    shown, stop = self._stops.push(text.flush())
-                    yield from self._show(shown if stop is not None else shown + self._stops.flush())
-                    return self._finish("stop", token if stop is None else stop, ended_by_token=True)
-                self._ids.append(token)
-                shown, stop = self._stops.push(text.push(token))
-                yield from self._show(shown)
-                if stop is not None:
-                    return self._finish("stop", stop)
-                if len(self._ids) == self._limit:
-                    yield from self._show(self._stops.flush())
-                    return self._finish("length", None)
-                pending = [token]
-            yield from self._show(self._stops.flush())
-            return self._finish("cancelled", None)
+                if number:
+                    self._return_to_prompt(evaluator)
+                answer = self._start(number)
+                pieces = self._continue(answer, evaluator, logits)
+                for piece in pieces:
+                    if streaming:
+                        self.number = number
+                        yield piece
+                if answer.finish_reason == "cancelled":
+                    break
+            self._finish()
+            if not streaming:
+                for number, result in enumerate(self._results):
+                    self.number = number
+                    if result.text:
+                        yield result.text
         finally:
             self._release()
 
-    def _draw(self, evaluator: Evaluator, pending: list[int]) -> int:
-        """Evaluate what is pending and choose the next token; the time of the first goes to the prompt."""
+    def _evaluate_prompt(self, evaluator: Evaluator) -> Any:
+        """Return the logits behind the prompt; note its log-probabilities if they are wanted."""
         started = perf_counter()
-        token = self._sampler.sample(evaluator.evaluate(pending))
-        seconds = perf_counter() - started
-        if pending is self._prompt:
-            self._prompt_seconds = seconds
+        top = self._request.logprobs
+        if self._request.echo is None or top is None:
+            logits = evaluator.evaluate(self._prompt)
         else:
-            self._decode_seconds += seconds
-        return token
+            logits, scored = None, [TokenLogprob(self._prompt[0], None)]
+            for start in range(0, len(self._prompt), LOGITS_BATCH_TOKENS):
+                if self._cancelled():
+                    return None
+                rows = evaluator.evaluate(self._prompt[start : start + LOGITS_BATCH_TOKENS], "all")
+                following = self._prompt[start + 1 : start + 1 + len(rows)]
+                scored += [token_logprob(row, token, top) for row, token in zip(rows, following, strict=False)]
+                logits = rows[-1]
+            self._prompt_logprobs = scored
+        self._prompt_end = evaluator.position
+        self._prompt_seconds = perf_counter() - started
+        return logits
 
-    def _show(self, text: str) -> Iterator[str]:
-        if text:
-            self._pieces.append(text)
-            yield text
+    def _return_to_prompt(self, evaluator: Evaluator) -> None:
+        """Take the evaluator back to the end of the prompt, for another answer."""
+        reached = evaluator.rewind(self._prompt_end)
+        if reached < self._prompt_end:
+            evaluator.evaluate(self._prompt[reached - self._prompt_end :])
 
-    def _finish(self, reason: FinishReason, stop: str | int | None, ended_by_token: bool = False) -> None:
-        self._result = Generation(
-            text="".join(self._pieces),
-            ids=tuple(self._ids),
-            finish_reason=reason,
-            stop=stop,
-            usage=Usage(len(self._prompt), len(self._ids) + ended_by_token),
-            seed=self.seed,
-            timings=Timings(self._prompt_seconds, self._decode_seconds),
+    def _start(self, number: int) -> Answer:
+        """Begin an answer."""
+        request = self._request
+        sampler = Sampler(self._params, self._tokenizer.end_ids, request.breakers, number)
+        sampler.accept(self._prompt)
+        answer = Answer(
+            sampler,
+            self._tokenizer,
+            self._prompt[-1],
+            StopMatcher(request.stops),
+            self._limit,
+            request.logprobs,
+            ranked=request.best_of is not None,
         )
+        answer.logprobs += self._prompt_logprobs
+        self._answers.append(answer)
+        self._decode_seconds.append(0.0)
+        return answer
+
+    def _continue(self, answer: Answer, evaluator: Evaluator, logits: Any) -> Iterator[str]:
+        """Draw one answer to its end, from the logits behind the prompt."""
+        if self._request.echo:
+            answer.pieces.append(self._request.echo)
+            yield self._request.echo
+        started = perf_counter()
+        while answer.finish_reason is None:
+            try:
+                if logits is None:
+                    raise CancelledError("cancelled in the prompt")
+                if answer.drawn:
+                    if self._cancelled():
+                        raise CancelledError("cancelled between two tokens")
+                    logits = evaluator.evaluate([answer.ids[-1]])
+            except CancelledError:
+                piece = answer.cancel()
+            else:
+                first = answer.drawn == 0
+                piece = answer.take(logits)
+                # The first token's time goes to the prompt.
+                seconds, started = perf_counter() - started, perf_counter()
+                if not first:
+                    self._decode_seconds[-1] += seconds
+                elif len(self._answers) == 1:
+                    self._prompt_seconds += seconds
+            if piece:
+                yield piece
+                started = perf_counter()
+
+    def _finish(self) -> None:
+        """Make the records, the best first where they are ranked."""
+        if not self._answers:
+            self._start(0)
+        made = []
+        for answer, seconds in zip(self._answers, self._decode_seconds, strict=True):
+            if answer.finish_reason is None:
+                answer.cancel()
+            result = Generation(
+                text=answer.text,
+                ids=tuple(answer.ids),
+                finish_reason=answer.finish_reason or "cancelled",
+                stop=answer.stop,
+                usage=Usage(len(self._prompt), answer.drawn),
+                seed=answer.sampler.seed,
+                timings=Timings(self._prompt_seconds, seconds),
+                logprobs=None if self._request.logprobs is None else tuple(answer.logprobs),
+            )
+            made.append((answer.mean_logprob, result))
+        if self._request.best_of is not None:
+            made.sort(key=lambda pair: -pair[0])
+        self._results = tuple(result for _, result in made[: self._request.n])
 
     def _release(self) -> None:
         evaluator, self._evaluator = self._evaluator, None
@@ -241,14 +297,20 @@ class GenerationStream(Iterator[str]):
             evaluator.close()
 
 
+def _check_number(name: str, value: int | None, least: int, most: int | None, limit: str = "") -> None:
+    """Refuse what is not an integer in a range; None passes."""
+    if value is None:
+        return
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        bound = f"{least} or above" if most is None else f"{least} to {most} ({limit})"
+        raise ParameterError("wrong number", where=name, expected=f"an integer, {bound}", found=repr(value))
+
+
 def _token_limit(evaluator: Evaluator, prompt: int, max_tokens: int | None) -> int:
     """Return how many tokens may be drawn; nothing is ever cut off to make a request fit."""
     if prompt == 0:
         raise ParameterError("an empty prompt", where="prompt", expected="at least one token")
-    if max_tokens is not None and (isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1):
-        raise ParameterError(
-            "wrong number of tokens", where="max_tokens", expected="an integer, 1 or above", found=repr(max_tokens)
-        )
     available = evaluator.context - evaluator.position
     needed = prompt + (1 if max_tokens is None else max_tokens)
     if needed > available:

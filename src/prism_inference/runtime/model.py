@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from .. import gguf
 from ..engine.team import default_threads, team
@@ -24,8 +24,10 @@ from .weights import ModelFile, check
 
 if TYPE_CHECKING:
     from ..chat.template import ChatTemplate
+    from ..sampling import SamplingOptions
     from ..tokenizer import Tokenizer
-    from .generation import Generation, GenerationStream
+    from .answer import Generation
+    from .generation import GenerationStream
 
 _UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -212,38 +214,57 @@ class Model:
         prompt: str | Sequence[int],
         *,
         max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         cancel: threading.Event | None = None,
+        logprobs: int | None = None,
+        echo: bool = False,
+        n: int = 1,
+        best_of: int | None = None,
+        **sampling: Unpack[SamplingOptions],
     ) -> GenerationStream:
         """Continue a text (or token ids); iterate over the result for its pieces as they come.
 
         Args:
             prompt: text (special tokens are read as such, and the model's own start token is added) or ids as they are.
-            max_tokens: most new tokens; default: until the model ends or the context is full.
-            temperature: 0 picks the likeliest token; default, here and below: as the file's `general.sampling.*` keys
-                say, else 0.
-            top_k, top_p, min_p: which tokens may be drawn; 0, 1 and 0 turn them off, and are the defaults.
-            seed: repeats a drawn text; default: a new one, reported by the result.
+            max_tokens: most new tokens; 0 evaluates the prompt alone; default: until the model ends or the context is
+                full.
             stop: texts that end the answer and are not part of it.
             cancel: set it to end the answer.
+            logprobs: report each token's log-probability under the model's own distribution, and those of so many of
+                the likeliest tokens.
+            echo: begin the answer with the prompt, and report the log-probabilities of its tokens too.
+            n: how many answers; the prompt is evaluated once.
+            best_of: how many to draw; the `n` of the highest mean log-probability are given.
+            sampling: how tokens are chosen: the fields of `sampling.SamplingParams` (temperature, top_k, top_p, min_p,
+                seed, repeat_penalty …). What is not given is as the file's `general.sampling.*` keys say, else as
+                documented there: by default the likeliest token is taken.
 
         Raises:
             ContextError: prompt and new tokens do not fit the context.
+            ParameterError: a parameter is unknown or out of its range.
         """
         from ..sampling.params import SamplingParams
-        from .generation import GenerationStream
+        from .breakers import text_breakers
+        from .generation import GenerationStream, Request
 
-        ids = (
-            self.tokenizer.encode(prompt, special="parse", insert="model") if isinstance(prompt, str) else list(prompt)
+        tokenizer = self.tokenizer
+        ids = tokenizer.encode(prompt, special="parse", insert="model") if isinstance(prompt, str) else list(prompt)
+        params = SamplingParams.from_metadata(self.metadata, **sampling)
+        params.check_ids(len(tokenizer))
+        dry = params.dry_multiplier > 0 and params.dry_sequence_breakers
+        request = Request(
+            stops=stop,
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            echo=(prompt if isinstance(prompt, str) else tokenizer.decode(ids)) if echo else None,
+            n=n,
+            best_of=best_of,
+            cancel=cancel,
+            breakers=text_breakers(tokenizer, params.dry_sequence_breakers) if dry else None,
         )
-        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
-        params = SamplingParams.from_metadata(self.metadata, **given)
-        return GenerationStream(_Lease(self), self.tokenizer, ids, params, stop, max_tokens, cancel)
+        # What is reported for the prompt's tokens must be evaluated.
+        lease = _Lease(self, reuse=not (echo and logprobs is not None))
+        return GenerationStream(lease, tokenizer, ids, params, request)
 
     def chat_stream(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> GenerationStream:
         """Answer a conversation; iterate over the result for the pieces. Options are those of `generate`.
@@ -289,8 +310,9 @@ class _Lease:
     """An evaluator for one generation: borrows a session when the prompt comes, skips what that session already
     holds."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, reuse: bool) -> None:
         self._model = model
+        self._reuse = reuse
         self._session: Session | None = None
         self.context = model.context
 
@@ -299,12 +321,19 @@ class _Lease:
         """Tokens evaluated so far."""
         return self._session.position if self._session else 0
 
-    def evaluate(self, ids: Sequence[int]) -> Any:
-        """Append tokens; return the logits behind the last."""
+    def evaluate(self, ids: Sequence[int], logits: Literal["last", "all"] = "last") -> Any:
+        """Append tokens; return the logits behind the last, or behind each."""
         if self._session is None:
             self._session = self._model.take(ids)
+            if not self._reuse:
+                self._session.rewind(0)
             ids = ids[self._session.position :]
-        return self._session.evaluate(ids)
+        return self._session.evaluate(ids, logits)
+
+    def rewind(self, position: int) -> int:
+        """Go back; return the position reached."""
+        assert self._session is not None
+        return self._session.rewind(position)
 
     def close(self) -> None:
         """Return the session."""
