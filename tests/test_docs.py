@@ -30,14 +30,15 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page}: {target}"
 
 
-def test_the_readme_s_programs_run(models: Path, tmp_path: Path) -> None:
-    """Every Python block of the README, in order, as one program."""
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/sampling.md"])
+def test_a_page_s_programs_run(page: str, models: Path) -> None:
+    """Every Python block of a page, in order, as one program."""
     from prism_inference.runtime.defaults import DEFAULT_MODEL, KNOWN_MODELS
 
     path = models / KNOWN_MODELS[DEFAULT_MODEL].file_name
     if not path.exists():
         pytest.skip(f"{path.name} was not fetched: python tests/fetch_models.py")
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert len(blocks) >= 2
     program = "\n".join(blocks).replace('"default"', repr(str(path)))
     result = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=200)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prism_inference.errors import SamplingError
-from prism_inference.sampling import Sampler, SamplingParams
+from prism_inference.sampling import Breakers, Sampler, SamplingParams
 from prism_inference.sampling.chain import DRAW_BLOCK, draw
 
 Logits = np.ndarray
@@ -52,6 +57,141 @@ def test_refuses_logits_without_a_choice(temperature: float, logits: Logits, fou
     assert sampler.sample(f32(0, 50)) == 1, "the sampler works on after a refusal"
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"logit_bias": {0: -math.inf, 1: -math.inf, 2: -math.inf}},
+        {"bad_words": [[0], [1], [2]]},
+        {"ignore_eos": True, "bad_words": [[0], [1]]},
+        {"min_tokens": 1, "bad_words": [[0], [1]]},
+    ],
+)
+def test_s04_refuses_to_choose_when_everything_is_forbidden(params: dict[str, Any]) -> None:
+    sampler = Sampler(SamplingParams(temperature=1.0, seed=1, **params), end_ids=[2])
+    for _ in range(2):
+        with pytest.raises(SamplingError, match="every token is forbidden"):
+            sampler.sample(f32(1, 2, 3))
+    assert sampler.sample(f32(1, 2, 3, 50)) == 3, "the sampler works on after a refusal"
+
+
+def test_a_greedy_choice_is_made_of_the_penalized_logits() -> None:
+    sampler = Sampler(SamplingParams(repeat_penalty=2.0, repeat_last_n=2))
+    assert [sampler.sample(f32(1, 3, 2)) for _ in range(4)] == [1, 2, 1, 1]
+    sampler = Sampler(SamplingParams(frequency_penalty=1.2, top_k=1, top_p=0.1))
+    assert [sampler.sample(f32(1, 3, 2)) for _ in range(5)] == [1, 2, 1, 0, 2]
+    sampler = Sampler(SamplingParams(xtc_probability=1.0, xtc_threshold=0.1, seed=1))
+    assert sampler.sample(f32(1, 3, 2)) == 2, "1 has less than 0.1: of the two that reach it, the less likely one"
+
+
+def test_greedy_needs_no_temperature_in_the_chain() -> None:
+    assert Sampler(SamplingParams(samplers=["penalties", "top_k"])).sample(f32(1, 3, 2)) == 1
+    assert Sampler(SamplingParams(adaptive_target=0.01)).sample(f32(1, 3, 2)) == 1
+    assert Sampler(SamplingParams(mirostat=2)).sample(f32(1, 3, 2)) == 1
+
+
+def test_s02_a_window_of_0_is_off_and_of_minus_1_the_whole_context() -> None:
+    logits = f32(*range(100))
+    history = [99, *range(98), 5]
+    for window, expected in ((0, 99), (-1, 98), (64, 99), (100, 98), (99, 99)):
+        sampler = Sampler(SamplingParams(repeat_penalty=1000.0, repeat_last_n=window))
+        sampler.accept(history)
+        assert sampler.sample(logits) == expected, window
+    # 7 8 9 stand at places 50 to 52 of 80; 9 would lengthen the repetition that begins 30 tokens before the end.
+    repeating = [*range(50), 7, 8, 9, *range(20, 45), 7, 8]
+    for window, expected in ((0, 9), (-1, 99), (30, 99), (29, 9)):
+        sampler = Sampler(SamplingParams(dry_multiplier=200.0, dry_penalty_last_n=window))
+        sampler.accept(repeating)
+        assert sampler.sample(np.where(np.arange(100) == 9, 200, logits).astype(np.float32)) == expected, window
+
+
+def test_tokens_drawn_count_as_seen_like_those_of_the_prompt(rng: np.random.Generator) -> None:
+    logits = rng.standard_normal((60, 8)).astype(np.float32)
+    params = SamplingParams(
+        temperature=1.0, seed=1, repeat_penalty=1.2, frequency_penalty=0.2, repeat_last_n=10, dry_multiplier=1.0,
+        dry_allowed_length=1, dry_penalty_last_n=20,
+    )  # fmt: skip
+    growing = Sampler(params, breakers=Breakers([[3], [1, 2]]))
+    history: list[int] = []
+    for row in logits:
+        anew = Sampler(params, breakers=Breakers([[3], [1, 2]]))
+        anew.accept(history)
+        np.testing.assert_array_equal(growing.candidates(row).logits, anew.candidates(row).logits)
+        history.append(growing.sample(row))
+
+
+def naive_dry(history: list[int], allowed: int, window: int, breakers: list[list[int]]) -> dict[int, int]:
+    """For each token, the length of the longest run of the last tokens that it followed before."""
+    tokens = history[-window:]
+    limit = len(tokens)
+    for start in reversed(range(len(tokens))):  # the breaker that begins last
+        lengths = [len(b) for b in breakers if tokens[start : start + len(b)] == b]
+        if lengths:
+            limit = len(tokens) - start - max(lengths)
+            break
+    runs: dict[int, int] = {}
+    for place in range(1, len(tokens)):
+        for length in range(min(place, limit), allowed - 1, -1):
+            if tokens[place - length : place] == tokens[len(tokens) - length :]:
+                if [tokens[place]] not in breakers:
+                    runs[tokens[place]] = max(runs.get(tokens[place], 0), length)
+                break
+    return runs
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=60),
+    st.lists(st.integers(0, 3), max_size=10),
+    st.integers(1, 4),
+    st.integers(1, 70),
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=3), max_size=3),
+)
+def test_dry_is_its_naive_twin(
+    prompt: list[int], drawn: list[int], allowed: int, window: int, breakers: list[list[int]]
+) -> None:
+    params = SamplingParams(
+        temperature=1.0, dry_multiplier=1.0, dry_base=2.0, dry_allowed_length=allowed, dry_penalty_last_n=window
+    )
+    sampler = Sampler(params, breakers=Breakers(breakers))
+    sampler.accept(prompt)
+    for token in drawn:
+        sampler.accept([token])
+    runs = naive_dry(prompt + drawn, allowed, window, breakers)
+    expected = [-(2.0 ** (runs[token] - allowed)) if token in runs else 0.0 for token in range(4)]
+    np.testing.assert_array_equal(sampler.candidates(np.zeros(4, np.float32)).logits, expected)
+
+
+def test_dry_takes_linear_time_whatever_the_tokens() -> None:
+    """Equal tokens and alternating ones: a quadratic search would take minutes."""
+    for history in ([5] * 300_000, [1, 2] * 150_000):
+        sampler = Sampler(SamplingParams(dry_multiplier=1.0, dry_base=1.0001, dry_penalty_last_n=-1))
+        sampler.accept(history)
+        assert sampler.sample(np.zeros(8, np.float32)) == 0
+
+
+def test_bad_words_never_come_whole() -> None:
+    sampler = Sampler(SamplingParams(bad_words=[[1, 2], [3], [2, 1, 1]]))
+    sampler.accept([0, 2])
+    assert sampler.sample(f32(0, 5, 4, 9)) == 1, "3 never comes"
+    assert sampler.sample(f32(0, 5, 6, 9)) == 0, "neither 1 2 nor 2 1 1"
+    assert sampler.sample(f32(0, 5, 6, 9)) == 2
+
+
+def test_ends_are_forbidden_until_enough_is_drawn() -> None:
+    sampler = Sampler(SamplingParams(min_tokens=2), end_ids=[1, 3])
+    sampler.accept([0, 0, 0])
+    assert [sampler.sample(f32(0, 9, 4, 5)) for _ in range(3)] == [2, 2, 1]
+
+
+def test_a_bias_is_added_before_the_chain() -> None:
+    sampler = Sampler(SamplingParams(logit_bias={0: 3.0, 1: -math.inf}, top_k=1, temperature=1.0, seed=1))
+    assert sampler.sample(f32(0, 9, 2)) == 0
+
+
+def test_each_answer_has_a_seed_of_its_own() -> None:
+    params = SamplingParams(temperature=1.0, seed=2**64 - 1)
+    assert [Sampler(params, number=number).seed for number in range(3)] == [2**64 - 1, 0, 1]
+
+
 def test_a_given_seed_repeats_and_another_one_does_not(rng: np.random.Generator) -> None:
     logits = rng.standard_normal(1_000).astype(np.float32)
 
@@ -74,9 +214,20 @@ def test_an_unset_seed_is_new_each_time_and_reported(rng: np.random.Generator) -
     assert [again.sample(logits) for _ in range(20)] == texts[0]
 
 
-def test_a_copy_goes_on_from_the_same_place(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"repeat_penalty": 1.3, "dry_multiplier": 1.0, "xtc_probability": 0.5, "min_tokens": 5},
+        {"mirostat": 1},
+        {"mirostat": 2},
+        {"adaptive_target": 0.2},
+    ],
+)
+def test_a_copy_goes_on_from_the_same_place(rng: np.random.Generator, params: dict[str, Any]) -> None:
     logits = rng.standard_normal(500).astype(np.float32)
-    sampler = Sampler(SamplingParams(temperature=1.0, seed=1))
+    sampler = Sampler(SamplingParams(temperature=1.0, seed=1, **params), end_ids=[int(logits.argmax())])
+    sampler.accept([1, 2, 3])
     sampler.sample(logits)
     kept = sampler.copy()
     after = [sampler.sample(logits) for _ in range(10)]

@@ -203,11 +203,13 @@ class Sampler:
                 as before.
         """
         candidates = self.candidates(logits)
+        return self.take(candidates, self.pick(candidates))
+
+    def pick(self, candidates: Candidates) -> int:
+        """Draw a place among the candidates."""
         if self.params.greedy:
-            place = int(candidates.logits.argmax())
-        else:
-            place = draw(weights(candidates), self.random.random())
-        return self.take(candidates, place)
+            return int(candidates.logits.argmax())
+        return draw(weights(candidates), self.random.random())
 
     def take(self, candidates: Candidates, place: int) -> int:
         """Take note that the candidate at a place was drawn; return its id."""
@@ -231,6 +233,9 @@ def draw(weights: npt.NDArray[np.float32], uniform: float) -> int:
     Sums of blocks come first, so that only one block's running sum is made: a whole vocabulary's would take most of the
     time. Weights are 0 or above, not all 0; `uniform` is from 0 to below 1.
     """
+    if weights.size <= DRAW_BLOCK:
+        parts = weights.astype(np.float64)
+        return _pass(parts, uniform * float(parts.sum()))[0]
     starts = np.arange(0, weights.size, DRAW_BLOCK)
     sums = np.add.reduceat(weights, starts, dtype=np.float64)
     block, rest = _pass(sums, uniform * float(sums.sum()))
