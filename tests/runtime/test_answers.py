@@ -85,6 +85,17 @@ def test_a_seed_gives_the_same_text_whatever_runs_beside_it(model: prism.Model) 
     assert beside == alone
 
 
+def test_s07_the_same_prompt_eight_times_at_once_gives_one_text(model: prism.Model) -> None:
+    ids = model.tokenizer.encode(PROMPT)
+
+    def logits_and_text(_: int) -> tuple[bytes, str]:
+        return model.session().evaluate(ids).tobytes(), text_of(model, max_tokens=16)
+
+    with ThreadPoolExecutor(8) as pool:
+        seen = set(pool.map(logits_and_text, range(8)))
+    assert len(seen) == 1
+
+
 def log_soft_max(logits: np.ndarray) -> np.ndarray:
     exact = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     return exact - np.log(np.exp(exact).sum(axis=-1, keepdims=True))

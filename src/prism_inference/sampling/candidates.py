@@ -68,9 +68,9 @@ def falling(candidates: Candidates, count: int) -> Logits:
 def down_to(candidates: Candidates, count: int, border: np.float32) -> Candidates:
     """The `count` highest logits, of which `border` is the lowest."""
     above = candidates.logits > border
-    level = np.flatnonzero(candidates.logits == border)[: count - int(np.count_nonzero(above))]
+    level = (candidates.logits == border).nonzero()[0][: count - int(np.count_nonzero(above))]
     above[level] = True
-    return candidates.kept(np.flatnonzero(above))
+    return candidates.kept(above.nonzero()[0])
 
 
 def _reaching(candidates: Candidates, count: int) -> Candidates:
@@ -85,7 +85,7 @@ def _reaching(candidates: Candidates, count: int) -> Candidates:
         return candidates
     rows = logits.size // groups
     peaks = logits[: rows * groups].reshape(rows, groups).max(axis=0)
-    return candidates.kept(np.flatnonzero(logits >= np.partition(peaks, groups - count)[groups - count]))
+    return candidates.kept((logits >= np.partition(peaks, groups - count)[groups - count]).nonzero()[0])
 
 
 def weights(candidates: Candidates) -> Logits:
