@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ..sampling import Breakers
 
@@ -12,12 +12,20 @@ if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
 
-@lru_cache(maxsize=16)
+_KEPT = 16  # sets of texts for each tokenizer: looking through a vocabulary takes a tenth of a second
+_made: WeakKeyDictionary[Tokenizer, dict[tuple[str, ...], Breakers]] = WeakKeyDictionary()
+
+
 def text_breakers(tokenizer: Tokenizer, texts: tuple[str, ...]) -> Breakers:
     """Return the breakers for texts: every token that holds one, and every token that ends with the beginning of one,
     before the ids of its rest. As llama.cpp and KoboldCpp do."""
-    words = [tokenizer.token_bytes(token) for token in range(len(tokenizer))]
-    return Breakers(sequence for text in texts for sequence in _spellings(tokenizer, words, text.encode()))
+    kept = _made.setdefault(tokenizer, {})
+    if texts not in kept:
+        words = [tokenizer.token_bytes(token) for token in range(len(tokenizer))]
+        if len(kept) == _KEPT:
+            kept.pop(next(iter(kept)))
+        kept[texts] = Breakers(sequence for text in texts for sequence in _spellings(tokenizer, words, text.encode()))
+    return kept[texts]
 
 
 def _spellings(tokenizer: Tokenizer, words: Sequence[bytes], text: bytes) -> Iterator[Sequence[int]]:
