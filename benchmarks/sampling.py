@@ -1,18 +1,19 @@
 """Time of choosing one token by the whole default chain with penalties and DRY, beside llama.cpp's in the same run.
 
-    python benchmarks/sampling.py [INTERPRETER]
+    python benchmarks/sampling.py [--peer INTERPRETER] [--model FILE]
 
-INTERPRETER has llama-cpp-python; without it only this package is measured. Logits are those of a peaked distribution
-(normal with deviation 3), the history of 4,096 tokens repeats itself in part. Prints one JSON line: microseconds,
-medians of several rounds in turn.
+INTERPRETER has llama-cpp-python; without it only this package is measured. With FILE, whole tokens of that model are
+timed too, greedy behind a prompt of 4,096 tokens, with penalties and DRY and without them in turn. Logits are of a
+peaked distribution (normal with deviation 3), the history of 4,096 tokens repeats itself in part. Prints one JSON line:
+microseconds, medians of several rounds in turn.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -60,8 +61,31 @@ def measure(vocabulary: int, chain: dict[str, float]) -> float:
     return (time.perf_counter() - started) / STEPS * 1e6
 
 
+def measure_model(path: str) -> dict[str, object]:
+    """Return the microseconds of a whole token, without and with penalties and DRY."""
+    import prism_inference as prism
+
+    chain, tokens = CHAINS["penalties and DRY, greedy"], 48
+    times: dict[bool, list[float]] = {False: [], True: []}
+    with prism.load(path, threads=2, context=WINDOW + tokens) as model:
+        prompt = inputs(len(model.tokenizer))[1]
+        for _ in range(ROUNDS):
+            for bent, values in times.items():
+                options = chain if bent else {}
+                stream = model.generate(prompt, max_tokens=tokens, ignore_eos=True, **options)  # type: ignore[arg-type]
+                for _ in stream:
+                    pass
+                values.append(stream.result.timings.decode_seconds / (tokens - 1) * 1e6)
+    plain, bent = (statistics.median(values) for values in times.values())
+    return {"model": Path(path).name, "us": round(plain), "us with both": round(bent), "ratio": round(bent / plain, 3)}
+
+
 def main() -> None:
-    peer = sys.argv[1] if len(sys.argv) > 1 else None
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peer")
+    parser.add_argument("--model", action="append", default=[])
+    args = parser.parse_args()
+    peer = args.peer
     rows = []
     for vocabulary in VOCABULARIES:
         for name, chain in CHAINS.items():
@@ -78,7 +102,8 @@ def main() -> None:
                 row["llama.cpp us"] = round(statistics.median(theirs), 1)
                 row["ratio"] = round(statistics.median(theirs) / statistics.median(ours), 2)
             rows.append(row)
-    print(json.dumps({**describe(peer), "window": WINDOW, "rounds": ROUNDS, "rows": rows}))
+    models = [measure_model(path) for path in args.model]
+    print(json.dumps({**describe(peer), "window": WINDOW, "rounds": ROUNDS, "rows": rows, "models": models}))
 
 
 if __name__ == "__main__":

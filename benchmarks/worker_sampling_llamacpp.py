@@ -15,9 +15,10 @@ import time
 import llama_cpp
 import numpy as np
 
+from sampling import STEPS, WINDOW, inputs
+
 LIBRARY = llama_cpp.llama_cpp._lib
 FLOAT, INT, SIZE, POINTER = ctypes.c_float, ctypes.c_int32, ctypes.c_size_t, ctypes.c_void_p
-WINDOW, STEPS = 4_096, 200
 DRY_TESTING = "_Z30llama_sampler_init_dry_testingffiiRKSt6vectorIS_IiSaIiEESaIS1_EE"
 
 
@@ -31,16 +32,6 @@ def make(name: str, *arguments: object) -> int:
     function = getattr(LIBRARY, name)
     function.restype, function.argtypes = POINTER, None
     return POINTER(function(*arguments))
-
-
-def inputs(vocabulary: int) -> tuple[np.ndarray, list[int]]:
-    """As `sampling.inputs`, which this interpreter cannot import."""
-    rng = np.random.default_rng(vocabulary)
-    history = rng.integers(0, vocabulary, WINDOW)
-    for _ in range(40):
-        start, again = rng.integers(0, WINDOW - 64, 2)
-        history[again : again + 48] = history[start : start + 48]
-    return (rng.standard_normal((8, vocabulary)) * 3).astype(np.float32), history.tolist()
 
 
 def main(vocabulary: int, chain: dict[str, float]) -> None:

@@ -216,6 +216,12 @@ def test_run_gives_several_answers(model: StandInModel, path: str, capsys: Captu
     model.replies = ["Hello", "Hi there"]
     assert main(["run", path, "Hi", "--n", "2"]) == 0
     assert capsys.readouterr().out == "--- answer 1 of 2\nHello\n--- answer 2 of 2\nHi there\n"
+    model.replies = ["H", "Hi", "H"]
+    assert main(["run", path, "Hi", "--n", "3", "--stop", "H"]) == 0
+    assert (
+        capsys.readouterr().out
+        == "".join(f"{'' if n == 1 else chr(10)}--- answer {n} of 3\n" for n in (1, 2, 3)) + "\n"
+    )
     model.replies = ["Hello", "Hi there"]
     assert main(["run", path, "Hi", "--n", "2", "--json", "--logprobs", "2", "--echo"]) == 0
     result = json.loads(capsys.readouterr().out)

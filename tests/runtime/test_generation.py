@@ -348,6 +348,29 @@ def test_cancelling_ends_all_answers() -> None:
     assert stream.result.alternatives == ()
 
 
+def test_cancelling_between_two_answers_shows_in_the_second() -> None:
+    stream, queue = several(Request(n=3, echo="?", cancel=lambda: len(queue.calls) == 2), [*b"a", END])
+    assert "".join(stream) == "?a"
+    (second,) = stream.result.alternatives
+    assert (stream.result.finish_reason, second.finish_reason, second.text) == ("stop", "cancelled", "")
+
+
+def test_an_evaluator_cancelled_on_the_way_back_ends_the_answers() -> None:
+    stream, queue = several(Request(n=3), [*b"a", END])
+    queue.rewind = lambda position: 1  # type: ignore[method-assign]
+    evaluate = queue.evaluate
+
+    def cancelled_at_third(ids: Sequence[int], logits: str = "last") -> np.ndarray:
+        if len(queue.calls) == 2:
+            raise CancelledError("cancelled")
+        return evaluate(ids, logits)
+
+    queue.evaluate = cancelled_at_third  # type: ignore[method-assign]
+    assert "".join(stream) == "a"
+    assert [answer.finish_reason for answer in stream.result.alternatives] == ["cancelled"]
+    assert queue.closed == 1
+
+
 def test_no_new_tokens_evaluates_the_prompt_alone() -> None:
     stream, queue = several(Request(max_tokens=0), b"x")
     assert list(stream) == []

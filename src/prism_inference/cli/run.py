@@ -75,13 +75,19 @@ def execute(args: argparse.Namespace) -> int:
 
 def _print_pieces(stream: GenerationStream, args: argparse.Namespace) -> None:
     """Print the pieces as they come, unless the whole is printed as JSON; several answers with a line above each."""
-    shown = -1
+    count = args.n or 1
+    begun = 0
+
+    def begin(number: int) -> None:
+        nonlocal begun
+        while count > 1 and begun <= number:
+            begun += 1
+            print("\n" * (begun > 1) + f"--- answer {begun} of {count}")
+
     for piece in stream:
-        if args.json:
-            continue
-        while args.n is not None and args.n > 1 and shown < stream.number:
-            shown += 1
-            print("\n" * (shown > 0) + f"--- answer {shown + 1} of {args.n}")
-        print(piece, end="", flush=True)
+        if not args.json:
+            begin(stream.number)
+            print(piece, end="", flush=True)
     if not args.json:
+        begin(len(stream.result.alternatives))  # those that are empty have no piece
         print()

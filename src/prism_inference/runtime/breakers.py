@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
 
-_KEPT = 16  # sets of texts for each tokenizer: looking through a vocabulary takes a tenth of a second
+_KEPT = 16  # sets of texts for each tokenizer: looking through 49,000 tokens takes 0.1 s, through 262,000 0.5 s
 _made: WeakKeyDictionary[Tokenizer, dict[tuple[str, ...], Breakers]] = WeakKeyDictionary()
 
 

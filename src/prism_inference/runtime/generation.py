@@ -173,13 +173,10 @@ class GenerationStream(Iterator[str]):
             except CancelledError:  # in the middle of an evaluation, by whoever holds the evaluator
                 logits = None
             for number in range(count):
-                if logits is None and number:
-                    break
-                if number:
-                    self._return_to_prompt(evaluator)
+                if number and not self._return_to_prompt(evaluator):
+                    logits = None
                 answer = self._start(number)
-                pieces = self._continue(answer, evaluator, logits)
-                for piece in pieces:
+                for piece in self._continue(answer, evaluator, logits):
                     if streaming:
                         self.number = number
                         yield piece
@@ -214,11 +211,17 @@ class GenerationStream(Iterator[str]):
         self._prompt_seconds = perf_counter() - started
         return logits
 
-    def _return_to_prompt(self, evaluator: Evaluator) -> None:
-        """Take the evaluator back to the end of the prompt, for another answer."""
+    def _return_to_prompt(self, evaluator: Evaluator) -> bool:
+        """Take the evaluator back to the end of the prompt, for another answer; return whether nobody cancelled."""
+        if self._cancelled():
+            return False
         reached = evaluator.rewind(self._prompt_end)
-        if reached < self._prompt_end:
-            evaluator.evaluate(self._prompt[reached - self._prompt_end :])
+        try:
+            if reached < self._prompt_end:
+                evaluator.evaluate(self._prompt[reached - self._prompt_end :])
+        except CancelledError:
+            return False
+        return True
 
     def _start(self, number: int) -> Answer:
         """Begin an answer."""
@@ -240,8 +243,8 @@ class GenerationStream(Iterator[str]):
         return answer
 
     def _continue(self, answer: Answer, evaluator: Evaluator, logits: Any) -> Iterator[str]:
-        """Draw one answer to its end, from the logits behind the prompt."""
-        if self._request.echo:
+        """Draw one answer to its end, from the logits behind the prompt; None where that was cancelled."""
+        if self._request.echo and logits is not None:
             answer.pieces.append(self._request.echo)
             yield self._request.echo
         started = perf_counter()
