@@ -86,7 +86,9 @@ def test_timed_steps_add_up_and_compute_the_same(threads: int) -> None:
     seconds = executable.time_steps()
     elapsed = time.perf_counter() - start
     assert len(seconds) == len(executable.plan.steps) == 2
-    assert 0 < seconds[1] < seconds[0] < seconds.sum() <= elapsed
+    # Which step takes longer is the machine's affair; that the parts fit into the whole is not.
+    assert np.all(seconds > 0)
+    assert seconds.sum() <= elapsed
     for output in outputs:
         assert (output.numpy() == 2).all()
     executable.cancel()
