@@ -1,4 +1,5 @@
-"""Numbers of eight rows gathered from memory, against their twins; `test_targets.py` has plainer targets too."""
+"""Numbers of eight and of sixteen rows gathered from memory, against their twins; `test_targets.py` has plainer targets
+too."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import pytest
 from test_simd import STORE, link
 
 from prism_inference.kernels.simd import OPERATIONS, load_i64
+from prism_inference.kernels.simd.core import I32x16
 
 FAMILIES = ("group_hal", "group_b", "group_p")
 GATHERS = {name: len(row[2]) for name, row in OPERATIONS.items() if name.startswith(FAMILIES)}
@@ -37,4 +39,25 @@ def test_gather_equals_twin(name: str, step: int, rng) -> None:
         rows = np.stack([[memory[row * step + b : row * step + b + size] for b in blocks] for row in range(8)])
         expected = OPERATIONS[name][3](np.ascontiguousarray(rows))
         np.testing.assert_array_equal(words[8:16].view(expected.dtype), expected)
+    del engine
+
+
+@pytest.mark.parametrize("step", [0, 16, 18, 1152])
+def test_words_of_sixteen_rows_become_lanes(step: int, rng) -> None:
+    (words, *_, words_twin), (word, *_, word_twin) = OPERATIONS["gather_words"], OPERATIONS["gather_word"]
+    store = STORE[I32x16]
+
+    def kernel(desc, ith, nth):
+        words(desc + 64, load_i64(desc), load_i64(desc + 8))
+        store(desc + 320, word(load_i64(desc), load_i64(desc + 8)))
+
+    function, engine = link(kernel)
+    memory = rng.integers(0, 256, 16 * step + 16, dtype=np.uint8)
+    rows = np.stack([memory[row * step : row * step + 16] for row in range(16)])
+    block = np.zeros(64, np.int64)
+    block[:2] = memory.ctypes.data, step
+    function(block.ctypes.data, 0, 1)
+    found = block[8:48].view(np.int32).reshape(5, 16)
+    np.testing.assert_array_equal(found[:4], words_twin(rows))
+    np.testing.assert_array_equal(found[4], word_twin(np.ascontiguousarray(rows[:, :4])))
     del engine

@@ -55,7 +55,6 @@ from .simd import (
     store_i8x64,
     sum_lanes,
     to_float,
-    transpose16,
     zeros,
     zeros_i32,
 )
@@ -77,11 +76,20 @@ def _for_isa(packing, isa):
         return packing
     signed = packing.codes
 
+    signed_panel, unit = packing.panel
+
     @helper
     def codes(row, chunk, blocks):
         return signed(row, chunk, blocks) + splat_i8x64(-128)
 
-    return replace(packing, codes=codes, offset=7, largest=127)
+    @helper
+    def panel(place, gap, line, staging, row, step, chunk, blocks):
+        signed_panel(place, gap, line, staging, row, step, chunk, blocks)
+        for number in range(16 * unit):
+            to = place + gap * (number // 16) + line * (number % 16)
+            store_i8x64(to, load_i8x64(to) + splat_i8x64(-128))
+
+    return replace(packing, codes=codes, panel=(panel, unit), offset=7, largest=127)
 
 
 def _group(packing, isa):
@@ -153,21 +161,24 @@ def _rows(group):
 
 def _pack(packing, vectors):
     """Make the helper that writes `count` chunks from chunk `start` of 16·vectors rows as a panel of `byte_tiles`."""
-    codes, scales, per_block = packing.codes, packing.scales, packing.block
+    (codes, unit), scales, per_block = packing.panel, packing.scales, packing.block
     minima, sixteens, groups = packing.minima, packing.sixteens, 4 if packing.sixteens else 2
     size, line = panel_bytes(vectors, groups, minima), 64 * vectors
     assert size * DEPTH <= PANEL_BYTES
 
     @helper
-    def pack(panel, staging, w, step, k, start, count):
+    def pack(panel, staging, w, step, k, start, count, bytes_ahead):
         blocks = k // per_block
+        following = w + 16 * vectors * step + vectors * bytes_ahead * start
         for v in range(vectors):
             row = w + 16 * step * v
+            for c in range(0, count, unit):
+                for ahead in range(0, unit * bytes_ahead, 64):
+                    prefetch(following + ahead)
+                following += unit * bytes_ahead
+                codes(panel + size * c + 64 * v, size, line, staging, row, step, start + c, blocks)
             for c in range(count):
                 place = panel + size * c + 64 * v
-                for i in range(16):
-                    store_i8x64(staging + 64 * i, codes(row + step * i, start + c, blocks))
-                transpose16(place, line, staging, 64)
                 scale0, other0, minimum0 = scales(row, step, start + c, blocks)
                 scale1, other1, minimum1 = scales(row + 8 * step, step, start + c, blocks)
                 place += 16 * line
@@ -197,14 +208,15 @@ def _many(packing, isa):
     pack = _pack(packing, vectors)
 
     @helper
-    def many(w, step, k, x, step_x, n, y, step_y, place):
+    def many(w, step, k, x, step_x, n, y, step_y, place, ahead):
         staging, sums = place + PANEL_BYTES, place + PANEL_BYTES + 1024
         chunks = (k + 63) // 64
+        bytes_ahead = 16 * step // chunks if ahead else 0  # fetched with each chunk of 16 rows
         for i in range(2 * vectors * n):
             store_f32x16(sums + 64 * i, zeros())
         for start in range(0, chunks, DEPTH):
             count = min(DEPTH, chunks - start)
-            pack(place, staging, w, step, k, start, count)
+            pack(place, staging, w, step, k, start, count, bytes_ahead)
             here, t = x + CHUNK_BYTES * start, 0
             while t + most <= n:
                 tile4(place, here + step_x * t, step_x, count, sums + sums_step * t)
@@ -242,7 +254,7 @@ def _quantized(name, isa):
                     here, to = x + step_x * block, y + step_y * block
                     while row + strip <= last:
                         place = scratch(desc, ith)
-                        many(w + step_w * row, step_w, k, here, step_x, count, to + 4 * row, step_y, place)
+                        many(w + step_w * row, step_w, k, here, step_x, count, to + 4 * row, step_y, place, block == 0)
                         row += strip
             for t in range(n):
                 multiply(w, step_w, row, last, x + step_x * t, k, y + step_y * t, t == 0)

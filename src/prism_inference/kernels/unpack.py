@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .jit import helper
+from .panel_codes import PANEL_CODES
 from .simd import (
     expand_pairs,
     group_bytes,
@@ -207,10 +208,12 @@ def _q6_k_scales(row, step, chunk, blocks):
 
 @dataclass(frozen=True)
 class Packing:
-    """How one tensor type is unpacked: its codes and scales, weights per block, what is subtracted from the codes (as a
-    power of two; None: nothing), the largest code, whether minima occur, and whether each 16 weights have a scale."""
+    """How one tensor type is unpacked: the codes of one row, those of 16 rows (and how many chunks at once), scales,
+    weights per block, what is subtracted from the codes (as a power of two; None: nothing), the largest code, whether
+    minima occur, and whether each 16 weights have a scale."""
 
     codes: Any
+    panel: tuple[Any, int]
     scales: Any
     block: int
     offset: int | None
@@ -225,19 +228,19 @@ class Packing:
 
 
 PACKINGS: dict[str, Packing] = {
-    "q4_0": Packing(_four_bits(18, 2), _two_scales(18), 32, 3, 15),
-    "q4_1": Packing(_four_bits(20, 4), _two_scales(20, minima=True), 32, None, 15, minima=True),
-    "q5_0": Packing(_five_bits(22, 2), _two_scales(22), 32, 4, 31),
-    "q5_1": Packing(_five_bits(24, 4), _two_scales(24, minima=True), 32, None, 31, minima=True),
-    "q8_0": Packing(_q8_0, _two_scales(34), 32, None, 128),
-    "q1_0": Packing(_q1_0, _one_scale(18, 0, 2), 128, 0, 2),
-    "q2_0": Packing(_q2_0, _one_scale(18, 0, 1), 64, 0, 3),
-    "q2_0_g128": Packing(_pq2_0, _one_scale(34, 0, 2), 128, 0, 3),
-    "pq2_0": Packing(_pq2_0, _one_scale(34, 0, 2), 128, 0, 3),
-    "ptq1_0": Packing(_ptq1_0, _one_scale(28, 26, 2), 128, 0, 2),
-    "tq1_0": Packing(_tq1_0, _one_scale(54, 52, 4), 256, 0, 2),
-    "tq2_0": Packing(_tq2_0, _one_scale(66, 64, 4), 256, 0, 3),
-    "q4_k": Packing(_q4_k, _super_scales(144), 256, None, 15, minima=True),
-    "q5_k": Packing(_q5_k, _super_scales(176), 256, None, 31, minima=True),
-    "q6_k": Packing(_q6_k, _q6_k_scales, 256, 5, 63, sixteens=True),
+    "q4_0": Packing(_four_bits(18, 2), PANEL_CODES["q4_0"], _two_scales(18), 32, 3, 15),
+    "q4_1": Packing(_four_bits(20, 4), PANEL_CODES["q4_1"], _two_scales(20, minima=True), 32, None, 15, minima=True),
+    "q5_0": Packing(_five_bits(22, 2), PANEL_CODES["q5_0"], _two_scales(22), 32, 4, 31),
+    "q5_1": Packing(_five_bits(24, 4), PANEL_CODES["q5_1"], _two_scales(24, minima=True), 32, None, 31, minima=True),
+    "q8_0": Packing(_q8_0, PANEL_CODES["q8_0"], _two_scales(34), 32, None, 128),
+    "q1_0": Packing(_q1_0, PANEL_CODES["q1_0"], _one_scale(18, 0, 2), 128, 0, 2),
+    "q2_0": Packing(_q2_0, PANEL_CODES["q2_0"], _one_scale(18, 0, 1), 64, 0, 3),
+    "q2_0_g128": Packing(_pq2_0, PANEL_CODES["q2_0_g128"], _one_scale(34, 0, 2), 128, 0, 3),
+    "pq2_0": Packing(_pq2_0, PANEL_CODES["pq2_0"], _one_scale(34, 0, 2), 128, 0, 3),
+    "ptq1_0": Packing(_ptq1_0, PANEL_CODES["ptq1_0"], _one_scale(28, 26, 2), 128, 0, 2),
+    "tq1_0": Packing(_tq1_0, PANEL_CODES["tq1_0"], _one_scale(54, 52, 4), 256, 0, 2),
+    "tq2_0": Packing(_tq2_0, PANEL_CODES["tq2_0"], _one_scale(66, 64, 4), 256, 0, 3),
+    "q4_k": Packing(_q4_k, PANEL_CODES["q4_k"], _super_scales(144), 256, None, 15, minima=True),
+    "q5_k": Packing(_q5_k, PANEL_CODES["q5_k"], _super_scales(176), 256, None, 31, minima=True),
+    "q6_k": Packing(_q6_k, PANEL_CODES["q6_k"], _q6_k_scales, 256, 5, 63, sixteens=True),
 }

@@ -17,3 +17,4 @@ from .scalars import *  # noqa: F403
 from .ternary import *  # noqa: F403
 from .threads import *  # noqa: F403
 from .tiles import *  # noqa: F403
+from .words import *  # noqa: F403
