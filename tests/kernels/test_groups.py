@@ -8,7 +8,7 @@ import pytest
 from test_simd import STORE, link
 
 from prism_inference.kernels.simd import OPERATIONS, load_i64
-from prism_inference.kernels.simd.core import I32x16
+from prism_inference.kernels.simd.core import F32x16, I32x16
 
 FAMILIES = ("group_hal", "group_b", "group_p")
 GATHERS = {name: len(row[2]) for name, row in OPERATIONS.items() if name.startswith(FAMILIES)}
@@ -45,19 +45,23 @@ def test_gather_equals_twin(name: str, step: int, rng) -> None:
 @pytest.mark.parametrize("step", [0, 16, 18, 1152])
 def test_words_of_sixteen_rows_become_lanes(step: int, rng) -> None:
     (words, *_, words_twin), (word, *_, word_twin) = OPERATIONS["gather_words"], OPERATIONS["gather_word"]
-    store = STORE[I32x16]
+    half, *_, half_twin = OPERATIONS["gather_half"]
+    store, store_half = STORE[I32x16], STORE[F32x16]
 
     def kernel(desc, ith, nth):
         words(desc + 64, load_i64(desc), load_i64(desc + 8))
         store(desc + 320, word(load_i64(desc), load_i64(desc + 8)))
+        store_half(desc + 384, half(load_i64(desc), load_i64(desc + 8)))
 
     function, engine = link(kernel)
     memory = rng.integers(0, 256, 16 * step + 16, dtype=np.uint8)
+    memory[1::2] &= 0x7B  # float16 without infinities
     rows = np.stack([memory[row * step : row * step + 16] for row in range(16)])
     block = np.zeros(64, np.int64)
     block[:2] = memory.ctypes.data, step
     function(block.ctypes.data, 0, 1)
-    found = block[8:48].view(np.int32).reshape(5, 16)
+    found = block[8:56].view(np.int32).reshape(6, 16)
     np.testing.assert_array_equal(found[:4], words_twin(rows))
     np.testing.assert_array_equal(found[4], word_twin(np.ascontiguousarray(rows[:, :4])))
+    np.testing.assert_array_equal(found[5].view(np.float32), half_twin(np.ascontiguousarray(rows[:, :2])))
     del engine

@@ -30,7 +30,7 @@ from prism_inference.kernels.simd.core import (
 from prism_inference.kernels.target import target
 
 # Read and write memory as they go: test_tiles.py, test_groups.py, test_byte_tiles.py.
-BLOCKS = ("tile", "transpose16", "group_hal", "group_bytes", "group_pair", "gather_word", "bytes ")
+BLOCKS = ("tile", "transpose16", "group_hal", "group_bytes", "group_pair", "gather_", "bytes ")
 NAMES = [
     name
     for name in OPERATIONS

@@ -25,8 +25,6 @@ from .jit import helper
 from .operands import address, extent, scratch, share, stride
 from .simd import (
     Codes,
-    block_first,
-    block_second,
     byte_tile,
     dot_avx2,
     dot_generic,
@@ -64,7 +62,7 @@ from .unpack import PACKINGS
 DOTS = {"avx512vnni": (dot_vnni, None), "avx2": (dot_avx2, dot_signed_avx2), "generic": (dot_generic, None)}
 # Vectors of rows and numbers of columns, as the registers allow.
 TILES = {"avx512vnni": (2, (4, 2, 1)), "avx2": (1, (4, 2, 1)), "generic": (1, (2, 1))}
-MANY = 4  # tokens from which on panels are worth their making
+MANY = 3  # tokens from which on panels are worth their making
 
 FLOAT_TOKENS = 64  # activations of so many tokens stay in the second-level cache while float weights pass
 PREFETCH_AHEAD = 4096  # bytes: without it a row stream from memory gets a third of the bandwidth
@@ -76,7 +74,7 @@ def _for_isa(packing, isa):
         return packing
     signed = packing.codes
 
-    signed_panel, unit = packing.panel
+    signed_panel, scales, unit = packing.panel
 
     @helper
     def codes(row, chunk, blocks):
@@ -89,7 +87,7 @@ def _for_isa(packing, isa):
             to = place + gap * (number // 16) + line * (number % 16)
             store_i8x64(to, load_i8x64(to) + splat_i8x64(-128))
 
-    return replace(packing, codes=codes, panel=(panel, unit), offset=7, largest=127)
+    return replace(packing, codes=codes, panel=(panel, scales, unit), offset=7, largest=127)
 
 
 def _group(packing, isa):
@@ -161,7 +159,7 @@ def _rows(group):
 
 def _pack(packing, vectors):
     """Make the helper that writes `count` chunks from chunk `start` of 16·vectors rows as a panel of `byte_tiles`."""
-    (codes, unit), scales, per_block = packing.panel, packing.scales, packing.block
+    (codes, scales, unit), per_block = packing.panel, packing.block
     minima, sixteens, groups = packing.minima, packing.sixteens, 4 if packing.sixteens else 2
     size, line = panel_bytes(vectors, groups, minima), 64 * vectors
     assert size * DEPTH <= PANEL_BYTES
@@ -177,22 +175,18 @@ def _pack(packing, vectors):
                     prefetch(following + ahead)
                 following += unit * bytes_ahead
                 codes(panel + size * c + 64 * v, size, line, staging, row, step, start + c, blocks)
-            for c in range(count):
-                place = panel + size * c + 64 * v
-                scale0, other0, minimum0 = scales(row, step, start + c, blocks)
-                scale1, other1, minimum1 = scales(row + 8 * step, step, start + c, blocks)
-                place += 16 * line
-                store_f32x16(place, block_first(scale0, scale1))
-                if sixteens:
-                    store_f32x16(place + line, block_first(other0, other1))
-                    place += line
-                store_f32x16(place + line, block_second(scale0, scale1))
-                if sixteens:
-                    store_f32x16(place + 2 * line, block_second(other0, other1))
-                    place += line
-                if minima:
-                    store_f32x16(place + 2 * line, block_first(minimum0, minimum1))
-                    store_f32x16(place + 3 * line, block_second(minimum0, minimum1))
+                first, other, second, last, minimum0, minimum1 = scales(staging, row, step, start + c, blocks)
+                for place in range(panel + size * c + 64 * v + 16 * line, panel + size * (c + unit), size):
+                    store_f32x16(place, first)
+                    if sixteens:
+                        store_f32x16(place + line, other)
+                        store_f32x16(place + 2 * line, second)
+                        store_f32x16(place + 3 * line, last)
+                    else:
+                        store_f32x16(place + line, second)
+                    if minima:
+                        store_f32x16(place + 2 * line, minimum0)
+                        store_f32x16(place + 3 * line, minimum1)
 
     return pack
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .jit import helper
-from .panel_codes import PANEL_CODES
+from .panel_rows import PANELS
 from .simd import (
     expand_pairs,
     group_bytes,
@@ -208,12 +208,12 @@ def _q6_k_scales(row, step, chunk, blocks):
 
 @dataclass(frozen=True)
 class Packing:
-    """How one tensor type is unpacked: the codes of one row, those of 16 rows (and how many chunks at once), scales,
-    weights per block, what is subtracted from the codes (as a power of two; None: nothing), the largest code, whether
-    minima occur, and whether each 16 weights have a scale."""
+    """How one tensor type is unpacked: the codes of one row, codes and scales of 16 rows (and for how many chunks at
+    once), the scales of eight rows, weights per block, what is subtracted from the codes (as a power of two; None:
+    nothing), the largest code, whether minima occur, and whether each 16 weights have a scale."""
 
     codes: Any
-    panel: tuple[Any, int]
+    panel: tuple[Any, Any, int]
     scales: Any
     block: int
     offset: int | None
@@ -228,19 +228,19 @@ class Packing:
 
 
 PACKINGS: dict[str, Packing] = {
-    "q4_0": Packing(_four_bits(18, 2), PANEL_CODES["q4_0"], _two_scales(18), 32, 3, 15),
-    "q4_1": Packing(_four_bits(20, 4), PANEL_CODES["q4_1"], _two_scales(20, minima=True), 32, None, 15, minima=True),
-    "q5_0": Packing(_five_bits(22, 2), PANEL_CODES["q5_0"], _two_scales(22), 32, 4, 31),
-    "q5_1": Packing(_five_bits(24, 4), PANEL_CODES["q5_1"], _two_scales(24, minima=True), 32, None, 31, minima=True),
-    "q8_0": Packing(_q8_0, PANEL_CODES["q8_0"], _two_scales(34), 32, None, 128),
-    "q1_0": Packing(_q1_0, PANEL_CODES["q1_0"], _one_scale(18, 0, 2), 128, 0, 2),
-    "q2_0": Packing(_q2_0, PANEL_CODES["q2_0"], _one_scale(18, 0, 1), 64, 0, 3),
-    "q2_0_g128": Packing(_pq2_0, PANEL_CODES["q2_0_g128"], _one_scale(34, 0, 2), 128, 0, 3),
-    "pq2_0": Packing(_pq2_0, PANEL_CODES["pq2_0"], _one_scale(34, 0, 2), 128, 0, 3),
-    "ptq1_0": Packing(_ptq1_0, PANEL_CODES["ptq1_0"], _one_scale(28, 26, 2), 128, 0, 2),
-    "tq1_0": Packing(_tq1_0, PANEL_CODES["tq1_0"], _one_scale(54, 52, 4), 256, 0, 2),
-    "tq2_0": Packing(_tq2_0, PANEL_CODES["tq2_0"], _one_scale(66, 64, 4), 256, 0, 3),
-    "q4_k": Packing(_q4_k, PANEL_CODES["q4_k"], _super_scales(144), 256, None, 15, minima=True),
-    "q5_k": Packing(_q5_k, PANEL_CODES["q5_k"], _super_scales(176), 256, None, 31, minima=True),
-    "q6_k": Packing(_q6_k, PANEL_CODES["q6_k"], _q6_k_scales, 256, 5, 63, sixteens=True),
+    "q4_0": Packing(_four_bits(18, 2), PANELS["q4_0"], _two_scales(18), 32, 3, 15),
+    "q4_1": Packing(_four_bits(20, 4), PANELS["q4_1"], _two_scales(20, minima=True), 32, None, 15, minima=True),
+    "q5_0": Packing(_five_bits(22, 2), PANELS["q5_0"], _two_scales(22), 32, 4, 31),
+    "q5_1": Packing(_five_bits(24, 4), PANELS["q5_1"], _two_scales(24, minima=True), 32, None, 31, minima=True),
+    "q8_0": Packing(_q8_0, PANELS["q8_0"], _two_scales(34), 32, None, 128),
+    "q1_0": Packing(_q1_0, PANELS["q1_0"], _one_scale(18, 0, 2), 128, 0, 2),
+    "q2_0": Packing(_q2_0, PANELS["q2_0"], _one_scale(18, 0, 1), 64, 0, 3),
+    "q2_0_g128": Packing(_pq2_0, PANELS["q2_0_g128"], _one_scale(34, 0, 2), 128, 0, 3),
+    "pq2_0": Packing(_pq2_0, PANELS["pq2_0"], _one_scale(34, 0, 2), 128, 0, 3),
+    "ptq1_0": Packing(_ptq1_0, PANELS["ptq1_0"], _one_scale(28, 26, 2), 128, 0, 2),
+    "tq1_0": Packing(_tq1_0, PANELS["tq1_0"], _one_scale(54, 52, 4), 256, 0, 2),
+    "tq2_0": Packing(_tq2_0, PANELS["tq2_0"], _one_scale(66, 64, 4), 256, 0, 3),
+    "q4_k": Packing(_q4_k, PANELS["q4_k"], _super_scales(144), 256, None, 15, minima=True),
+    "q5_k": Packing(_q5_k, PANELS["q5_k"], _super_scales(176), 256, None, 31, minima=True),
+    "q6_k": Packing(_q6_k, PANELS["q6_k"], _q6_k_scales, 256, 5, 63, sixteens=True),
 }

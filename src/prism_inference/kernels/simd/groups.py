@@ -104,19 +104,6 @@ group_first = _quarters("group_first", (0, 2, 4, 6))
 group_second = _quarters("group_second", (1, 3, 5, 7))
 
 
-def _lanes(name: str, order: list[int]) -> Any:
-    @operation(name, F32x16, (F32x16, F32x16), lambda a, b: np.concatenate([a, b])[order])
-    def pick(builder: Any, a: Any, b: Any) -> Any:
-        return shuffle(builder, a, b, order)
-
-    return pick
-
-
-# Of two groups: the numbers of 16 rows for the first block, and for the second.
-block_first = _lanes("block_first", [*range(4), *range(8, 12), *range(16, 20), *range(24, 28)])
-block_second = _lanes("block_second", [*range(4, 8), *range(12, 16), *range(20, 24), *range(28, 32)])
-
-
 def _repeated(name: str, result: Any, dtype: Any) -> Any:
     @operation(name, result, (I64,), lambda raw: np.tile(raw.view(dtype)[:8], 2))
     def load(builder: Any, address: Any) -> Any:

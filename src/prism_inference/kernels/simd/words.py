@@ -8,7 +8,23 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from .core import BYTE, I64, LONG, NONE, WORD, I8x64, I32x16, broadcast, lanes_of, operation, pointer, shuffle
+from .core import (
+    BYTE,
+    HALF,
+    I64,
+    LONG,
+    NONE,
+    WORD,
+    F32x16,
+    I8x64,
+    I32x16,
+    broadcast,
+    lanes_of,
+    operation,
+    pointer,
+    shuffle,
+)
+from .half import _half_to_single
 
 ROWS = 16
 
@@ -34,12 +50,12 @@ def gather_words(builder: Any, target: Any, source: Any, step: Any) -> None:
     quads = []
     for first in range(4):  # a vector's quarters are rows four apart, so that nothing need leave its quarter
         rows = [_load_words(builder, source, step, first + 4 * quarter, 4) for quarter in range(4)]
-        low, high = (shuffle(builder, *pair, list(range(8))) for pair in (rows[:2], rows[2:]))
+        low, high = (shuffle(builder, a, b, list(range(8))) for a, b in (rows[:2], rows[2:]))
         quads.append(shuffle(builder, low, high, list(range(16))))
     ones = _in_quarters((0, 16, 1, 17)), _in_quarters((2, 18, 3, 19))
     pairs = _in_quarters((0, 1, 16, 17)), _in_quarters((2, 3, 18, 19))
     vectors = [
-        shuffle(builder, shuffle(builder, *quads[:2], one), shuffle(builder, *quads[2:], one), pair)
+        shuffle(builder, shuffle(builder, quads[0], quads[1], one), shuffle(builder, quads[2], quads[3], one), pair)
         for one in ones
         for pair in pairs
     ]
@@ -126,3 +142,42 @@ def first_pairs(builder: Any, a: Any, b: Any) -> Any:
     return shuffle(
         builder, a, b, [4 * lane + byte + 64 * second for lane in range(ROWS) for second in (0, 1) for byte in (0, 1)]
     )
+
+
+# --- Scales -----------------------------------------------------------------------------------------------------------
+
+
+@operation("gather_half", F32x16, (I64, I64), lambda rows: rows.view(np.float16).reshape(ROWS).astype(np.float32))
+def gather_half(builder: Any, source: Any, step: Any) -> Any:
+    """A float16 of each of 16 rows that are a step apart."""
+    vector = ir.Constant(ir.VectorType(HALF, ROWS), ir.Undefined)
+    for row in range(ROWS):
+        place = builder.add(source, builder.mul(step, LONG(row)))
+        value = builder.load(pointer(builder, place, HALF), align=1)
+        vector = builder.insert_element(vector, value, WORD(row))
+    return _half_to_single(builder, vector)
+
+
+def _halves(name: str, number: int) -> Any:
+    @operation(name, F32x16, (I32x16,), lambda a: a.view(np.float16)[number::2].astype(np.float32))
+    def halves(builder: Any, a: Any) -> Any:
+        """The float16 in a half of each word."""
+        words = builder.lshr(a, lanes_of(I32x16, 16)) if number else a
+        return _half_to_single(builder, builder.trunc(words, ir.VectorType(HALF, ROWS)))
+
+    return halves
+
+
+low_halves, high_halves = _halves("low_halves", 0), _halves("high_halves", 1)
+
+
+def _signed_byte(byte: int) -> Any:
+    @operation(f"signed_byte{byte}", I32x16, (I32x16,), lambda a: a.view(np.int8)[byte::4].astype(np.int32))
+    def signed(builder: Any, a: Any) -> Any:
+        """A byte of each word, with its sign."""
+        return builder.ashr(builder.shl(a, lanes_of(I32x16, 24 - 8 * byte)), lanes_of(I32x16, 24))
+
+    return signed
+
+
+signed_byte0, signed_byte1, signed_byte2, signed_byte3 = (_signed_byte(byte) for byte in range(4))

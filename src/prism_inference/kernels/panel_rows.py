@@ -1,33 +1,46 @@
-"""Codes of 16 rows at a time for the panels of `matmul`: rows in the lanes, four codes of each to a step.
+"""Codes and scales of 16 rows at a time for the panels of `matmul`: rows in the lanes, four codes of each to a step.
 
 What `unpack` says of one row is said here of 16: words of four bytes are brought from rows into lanes while they are
-still packed, and the codes are taken out of them there. Each function writes the 16 steps of one or more chunks: steps
-lie a `line` of bytes apart, chunks a `gap`. Its arguments are (place, gap, line, staging, row, step, chunk, blocks), with
-1,024 bytes of staging.
+still packed, and the codes are taken out of them there. Each function for codes writes the 16 steps of one or more
+chunks: steps lie a `line` of bytes apart, chunks a `gap`. Its arguments are (place, gap, line, staging, row, step,
+chunk, blocks), with 1,024 bytes of staging.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .jit import helper
 from .simd import (
     bytes_of,
     first_pairs,
+    gather_half,
     gather_word,
     gather_words,
     high_bits_apart,
+    high_halves,
     load_i8x64,
     load_i32x16,
     low_bits_apart,
+    low_halves,
     pairs_apart,
     repeat_byte0,
     repeat_byte1,
     repeat_byte2,
     repeat_byte3,
+    signed_byte0,
+    signed_byte1,
+    signed_byte2,
+    signed_byte3,
+    splat,
     splat_i8x64,
+    splat_i32,
     store_i8x64,
     ternary_digits,
+    to_float,
+    zeros,
 )
 
 
@@ -219,21 +232,90 @@ def _q6_k(place, gap, line, staging, row, step, chunk, blocks):
             store_i8x64(to + 8 * line, low | ((high & splat_i8x64(12)) << 2))
 
 
-# type -> the function and the chunks that it writes
-PANEL_CODES: dict[str, tuple[Any, int]] = {
-    "q4_0": (_four_bits(18, 2), 1),
-    "q4_1": (_four_bits(20, 4), 1),
-    "q5_0": (_five_bits(22, 2), 1),
-    "q5_1": (_five_bits(24, 4), 1),
-    "q8_0": (_q8_0, 1),
-    "q1_0": (_q1_0, 2),
-    "q2_0": (_q2_0, 1),
-    "q2_0_g128": (_pq2_0, 2),
-    "pq2_0": (_pq2_0, 2),
-    "ptq1_0": (_ptq1_0, 2),
-    "tq1_0": (_tq1_0, 4),
-    "tq2_0": (_tq2_0, 4),
-    "q4_k": (_q4_k, 1),
-    "q5_k": (_q5_k, 1),
-    "q6_k": (_q6_k, 1),
+# --- Scales: (staging, row, step, chunk, blocks) → those of both blocks' first and second 16 weights, then both minima
+
+
+def _one_scale(size, at, chunks):
+    """One float16 at byte `at` of blocks of so many bytes and chunks."""
+
+    @helper
+    def scales(staging, row, step, chunk, blocks):
+        scale = gather_half(row + size * (chunk // chunks) + at, step)
+        return scale, scale, scale, scale, zeros(), zeros()
+
+    return scales
+
+
+def _two_scales(size):
+    """A float16 at the start of each block of 32."""
+
+    @helper
+    def scales(staging, row, step, chunk, blocks):
+        first = gather_half(row + size * (2 * chunk), step)
+        second = gather_half(row + size * min(2 * chunk + 1, blocks - 1), step)
+        return first, first, second, second, zeros(), zeros()
+
+    return scales
+
+
+def _scales_and_minima(size):
+    """The same, with a minimum after each scale."""
+
+    @helper
+    def scales(staging, row, step, chunk, blocks):
+        first = gather_word(row + size * (2 * chunk), step)
+        second = gather_word(row + size * min(2 * chunk + 1, blocks - 1), step)
+        low, high = low_halves(first), low_halves(second)
+        return low, low, high, high, high_halves(first), high_halves(second)
+
+    return scales
+
+
+def _super_scales(size):
+    """Two float16 and eight pairs of six bits for 256 weights (Q4_K, Q5_K)."""
+
+    @helper
+    def scales(staging, row, step, chunk, blocks):
+        gather_words(staging, row + size * (chunk // 4), step)
+        both, quarter = load_i32x16(staging), chunk % 4
+        shift = 16 * (quarter % 2)
+        scale, minimum = load_i32x16(staging + 64) >> shift, load_i32x16(staging + 128) >> shift
+        if quarter < 2:
+            scale, minimum = scale & splat_i32(0x3F3F), minimum & splat_i32(0x3F3F)
+        else:
+            low = load_i32x16(staging + 192) >> shift
+            scale = (low & splat_i32(0x0F0F)) | ((scale & splat_i32(0xC0C0)) >> 2)
+            minimum = ((low >> 4) & splat_i32(0x0F0F)) | ((minimum & splat_i32(0xC0C0)) >> 2)
+        d, m = low_halves(both), high_halves(both) * splat(np.float32(-1))
+        first, second = d * to_float(signed_byte0(scale)), d * to_float(signed_byte1(scale))
+        return first, first, second, second, m * to_float(signed_byte0(minimum)), m * to_float(signed_byte1(minimum))
+
+    return scales
+
+
+@helper
+def _q6_k_scales(staging, row, step, chunk, blocks):
+    block = row + 210 * (chunk // 4)
+    d, four = gather_half(block + 208, step), gather_word(block + 192 + 4 * (chunk % 4), step)
+    first, other = d * to_float(signed_byte0(four)), d * to_float(signed_byte1(four))
+    return first, other, d * to_float(signed_byte2(four)), d * to_float(signed_byte3(four)), zeros(), zeros()
+
+
+# type -> the functions for codes and scales, and the chunks that the first writes and the second serves
+PANELS: dict[str, tuple[Any, Any, int]] = {
+    "q4_0": (_four_bits(18, 2), _two_scales(18), 1),
+    "q4_1": (_four_bits(20, 4), _scales_and_minima(20), 1),
+    "q5_0": (_five_bits(22, 2), _two_scales(22), 1),
+    "q5_1": (_five_bits(24, 4), _scales_and_minima(24), 1),
+    "q8_0": (_q8_0, _two_scales(34), 1),
+    "q1_0": (_q1_0, _one_scale(18, 0, 2), 2),
+    "q2_0": (_q2_0, _one_scale(18, 0, 1), 1),
+    "q2_0_g128": (_pq2_0, _one_scale(34, 0, 2), 2),
+    "pq2_0": (_pq2_0, _one_scale(34, 0, 2), 2),
+    "ptq1_0": (_ptq1_0, _one_scale(28, 26, 2), 2),
+    "tq1_0": (_tq1_0, _one_scale(54, 52, 4), 4),
+    "tq2_0": (_tq2_0, _one_scale(66, 64, 4), 4),
+    "q4_k": (_q4_k, _super_scales(144), 1),
+    "q5_k": (_q5_k, _super_scales(176), 1),
+    "q6_k": (_q6_k, _q6_k_scales, 1),
 }
