@@ -23,6 +23,7 @@ from ..plan.layouts import CHUNK_SUMS as SUMS
 from ..plan.layouts import CHUNK_TOTALS as TOTALS
 from .jit import helper
 from .operands import address, extent, scratch, share, stride
+from .panel_rows import PANELS
 from .simd import (
     Codes,
     byte_tile,
@@ -74,20 +75,11 @@ def _for_isa(packing, isa):
         return packing
     signed = packing.codes
 
-    signed_panel, scales, unit = packing.panel
-
     @helper
     def codes(row, chunk, blocks):
         return signed(row, chunk, blocks) + splat_i8x64(-128)
 
-    @helper
-    def panel(place, gap, line, staging, row, step, chunk, blocks):
-        signed_panel(place, gap, line, staging, row, step, chunk, blocks)
-        for number in range(16 * unit):
-            to = place + gap * (number // 16) + line * (number % 16)
-            store_i8x64(to, load_i8x64(to) + splat_i8x64(-128))
-
-    return replace(packing, codes=codes, panel=(panel, scales, unit), offset=7, largest=127)
+    return replace(packing, codes=codes, offset=7, largest=127)
 
 
 def _group(packing, isa):
@@ -157,9 +149,12 @@ def _rows(group):
     return rows
 
 
-def _pack(packing, vectors):
-    """Make the helper that writes `count` chunks from chunk `start` of 16·vectors rows as a panel of `byte_tiles`."""
-    (codes, scales, unit), per_block = packing.panel, packing.block
+def _pack(name, packing, vectors):
+    """Make the helper that writes `count` chunks from chunk `start` of 16·vectors rows as a panel of `byte_tiles`, and
+    with each chunk of 16 of them fetches `bytes_ahead` of the next rows."""
+    (codes, scales, unit), per_block = PANELS[name], packing.block
+    moved = PACKINGS[name].signed and not packing.signed  # such types write one chunk at a time
+    assert unit == 1 or not moved
     minima, sixteens, groups = packing.minima, packing.sixteens, 4 if packing.sixteens else 2
     size, line = panel_bytes(vectors, groups, minima), 64 * vectors
     assert size * DEPTH <= PANEL_BYTES
@@ -174,9 +169,13 @@ def _pack(packing, vectors):
                 for ahead in range(0, unit * bytes_ahead, 64):
                     prefetch(following + ahead)
                 following += unit * bytes_ahead
-                codes(panel + size * c + 64 * v, size, line, staging, row, step, start + c, blocks)
+                to = panel + size * c + 64 * v
+                codes(to, size, line, staging, row, step, start + c, blocks)
+                if moved:
+                    for number in range(16):
+                        store_i8x64(to + line * number, load_i8x64(to + line * number) + splat_i8x64(-128))
                 first, other, second, last, minimum0, minimum1 = scales(staging, row, step, start + c, blocks)
-                for place in range(panel + size * c + 64 * v + 16 * line, panel + size * (c + unit), size):
+                for place in range(to + 16 * line, to + size * unit, size):
                     store_f32x16(place, first)
                     if sixteens:
                         store_f32x16(place + line, other)
@@ -191,15 +190,16 @@ def _pack(packing, vectors):
     return pack
 
 
-def _many(packing, isa):
-    """Make the helper that multiplies whole strips of 16·vectors rows with n tokens, panel by panel."""
+def _many(name, packing, isa):
+    """Make the helper that multiplies whole strips of 16·vectors rows with n tokens, panel by panel; with `ahead` it
+    fetches the next strip meanwhile."""
     vectors, widths = TILES[isa]
     groups, minima = 4 if packing.sixteens else 2, packing.minima
     kind = Codes(groups, minima, packing.offset, packing.largest)
     tiles = [byte_tile(isa, vectors, columns, kind) for columns in widths]
     tile4, tile2, tile1 = tiles if len(tiles) == 3 else (tiles[0], *tiles)
     most, sums_step = widths[0], 128 * vectors
-    pack = _pack(packing, vectors)
+    pack = _pack(name, packing, vectors)
 
     @helper
     def many(w, step, k, x, step_x, n, y, step_y, place, ahead):
@@ -231,7 +231,7 @@ def _many(packing, isa):
 def _quantized(name, isa):
     """Kernel for weights of one packing: few tokens row by row, many by panels; the same bits either way."""
     packing, strip = _for_isa(PACKINGS[name], isa), 16 * TILES[isa][0]
-    multiply, many = _rows(_group(packing, isa)), _many(packing, isa)
+    multiply, many = _rows(_group(packing, isa)), _many(name, packing, isa)
 
     def kernel(desc, ith, nth):
         k, m, n = extent(desc, 1, 0), extent(desc, 0, 0), extent(desc, 0, 1)

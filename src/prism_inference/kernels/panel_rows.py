@@ -42,6 +42,7 @@ from .simd import (
     to_float,
     zeros,
 )
+from .unpack import block_pair
 
 
 @helper
@@ -58,9 +59,9 @@ def _four_bits(size, at):
 
     @helper
     def codes(place, gap, line, staging, row, step, chunk, blocks):
+        pair = block_pair(row + at, chunk, blocks, size)
         for half in range(2):
-            block = row + size * min(2 * chunk + half, blocks - 1)
-            gather_words(staging, block + at, step)
+            gather_words(staging, pair[half], step)
             first = place + 8 * half * line
             _nibbles(first, first + 4 * line, line, staging)
 
@@ -84,19 +85,19 @@ def _five_bits(size, at):
     @helper
     def codes(place, gap, line, staging, row, step, chunk, blocks):
         nibbles(place, gap, line, staging, row, step, chunk, blocks)
+        pair = block_pair(row + at, chunk, blocks, size)
         for half in range(2):
-            block = row + size * min(2 * chunk + half, blocks - 1)
-            _add_bits(place + 8 * half * line, line, gather_word(block + at, step))
+            _add_bits(place + 8 * half * line, line, gather_word(pair[half], step))
 
     return codes
 
 
 @helper
 def _q8_0(place, gap, line, staging, row, step, chunk, blocks):
+    pair = block_pair(row + 2, chunk, blocks, 34)
     for half in range(2):
-        block = row + 34 * min(2 * chunk + half, blocks - 1) + 2
-        gather_words(staging, block, step)
-        gather_words(staging + 256, block + 16, step)
+        gather_words(staging, pair[half], step)
+        gather_words(staging + 256, pair[half] + 16, step)
         for w in range(8):
             store_i8x64(place + line * (8 * half + w), load_i8x64(staging + 64 * w))
 
@@ -246,27 +247,18 @@ def _one_scale(size, at, chunks):
     return scales
 
 
-def _two_scales(size):
-    """A float16 at the start of each block of 32."""
+def _two_scales(size, minima=False):
+    """A float16 at the start of each block of 32, and perhaps a minimum after it."""
 
     @helper
     def scales(staging, row, step, chunk, blocks):
-        first = gather_half(row + size * (2 * chunk), step)
-        second = gather_half(row + size * min(2 * chunk + 1, blocks - 1), step)
+        p0, p1 = block_pair(row, chunk, blocks, size)
+        if minima:  # both in one word
+            w0, w1 = gather_word(p0, step), gather_word(p1, step)
+            first, second = low_halves(w0), low_halves(w1)
+            return first, first, second, second, high_halves(w0), high_halves(w1)
+        first, second = gather_half(p0, step), gather_half(p1, step)
         return first, first, second, second, zeros(), zeros()
-
-    return scales
-
-
-def _scales_and_minima(size):
-    """The same, with a minimum after each scale."""
-
-    @helper
-    def scales(staging, row, step, chunk, blocks):
-        first = gather_word(row + size * (2 * chunk), step)
-        second = gather_word(row + size * min(2 * chunk + 1, blocks - 1), step)
-        low, high = low_halves(first), low_halves(second)
-        return low, low, high, high, high_halves(first), high_halves(second)
 
     return scales
 
@@ -304,9 +296,9 @@ def _q6_k_scales(staging, row, step, chunk, blocks):
 # type -> the functions for codes and scales, and the chunks that the first writes and the second serves
 PANELS: dict[str, tuple[Any, Any, int]] = {
     "q4_0": (_four_bits(18, 2), _two_scales(18), 1),
-    "q4_1": (_four_bits(20, 4), _scales_and_minima(20), 1),
+    "q4_1": (_four_bits(20, 4), _two_scales(20, minima=True), 1),
     "q5_0": (_five_bits(22, 2), _two_scales(22), 1),
-    "q5_1": (_five_bits(24, 4), _scales_and_minima(24), 1),
+    "q5_1": (_five_bits(24, 4), _two_scales(24, minima=True), 1),
     "q8_0": (_q8_0, _two_scales(34), 1),
     "q1_0": (_q1_0, _one_scale(18, 0, 2), 2),
     "q2_0": (_q2_0, _one_scale(18, 0, 1), 1),

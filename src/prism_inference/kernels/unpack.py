@@ -1,4 +1,4 @@
-"""Quantized rows, 64 weights at a time: the only place where kernels know block layouts.
+"""Quantized rows, 64 weights at a time: with `panel_rows`, the only place where kernels know block layouts.
 
 For each tensor type a function for the codes of a chunk of one row, and one for the scales of a chunk of eight rows:
 weight = (code - 2^offset)·scale + minimum. The order of operations is the reference decoder's, so that decoded rows
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from .jit import helper
-from .panel_rows import PANELS
 from .simd import (
     expand_pairs,
     group_bytes,
@@ -48,7 +47,7 @@ _MINUS = np.float32(-1)
 
 
 @helper
-def _block_pair(row, chunk, blocks, size):
+def block_pair(row, chunk, blocks, size):
     """Addresses of the two blocks of 32 of a chunk."""
     return row + size * (2 * chunk), row + size * min(2 * chunk + 1, blocks - 1)
 
@@ -68,7 +67,7 @@ def _four_bits(size, at):
 
     @helper
     def codes(row, chunk, blocks):
-        p0, p1 = _block_pair(row + at, chunk, blocks, size)
+        p0, p1 = block_pair(row + at, chunk, blocks, size)
         return _nibbles(p0, p1)
 
     return codes
@@ -79,7 +78,7 @@ def _five_bits(size, at):
 
     @helper
     def codes(row, chunk, blocks):
-        p0, p1 = _block_pair(row + at, chunk, blocks, size)
+        p0, p1 = block_pair(row + at, chunk, blocks, size)
         return _nibbles(p0 + 4, p1 + 4) | select_bits(load_u32(p0) | (load_u32(p1) << 32), 16, 0)
 
     return codes
@@ -87,7 +86,7 @@ def _five_bits(size, at):
 
 @helper
 def _q8_0(row, chunk, blocks):
-    p0, p1 = _block_pair(row + 2, chunk, blocks, 34)
+    p0, p1 = block_pair(row + 2, chunk, blocks, 34)
     return join32(load_i8x32(p0), load_i8x32(p1))
 
 
@@ -172,7 +171,7 @@ def _two_scales(size, minima=False):
 
     @helper
     def scales(row, step, chunk, blocks):
-        p0, p1 = _block_pair(row, chunk, blocks, size)
+        p0, p1 = block_pair(row, chunk, blocks, size)
         scale = group_halves(p0, step, p1 - p0)
         return scale, scale, group_halves(p0 + 2, step, p1 - p0) if minima else zeros()
 
@@ -208,12 +207,10 @@ def _q6_k_scales(row, step, chunk, blocks):
 
 @dataclass(frozen=True)
 class Packing:
-    """How one tensor type is unpacked: the codes of one row, codes and scales of 16 rows (and for how many chunks at
-    once), the scales of eight rows, weights per block, what is subtracted from the codes (as a power of two; None:
-    nothing), the largest code, whether minima occur, and whether each 16 weights have a scale."""
+    """How one tensor type is unpacked: its codes and scales, weights per block, what is subtracted from the codes (as a
+    power of two; None: nothing), the largest code, whether minima occur, and whether each 16 weights have a scale."""
 
     codes: Any
-    panel: tuple[Any, Any, int]
     scales: Any
     block: int
     offset: int | None
@@ -228,19 +225,19 @@ class Packing:
 
 
 PACKINGS: dict[str, Packing] = {
-    "q4_0": Packing(_four_bits(18, 2), PANELS["q4_0"], _two_scales(18), 32, 3, 15),
-    "q4_1": Packing(_four_bits(20, 4), PANELS["q4_1"], _two_scales(20, minima=True), 32, None, 15, minima=True),
-    "q5_0": Packing(_five_bits(22, 2), PANELS["q5_0"], _two_scales(22), 32, 4, 31),
-    "q5_1": Packing(_five_bits(24, 4), PANELS["q5_1"], _two_scales(24, minima=True), 32, None, 31, minima=True),
-    "q8_0": Packing(_q8_0, PANELS["q8_0"], _two_scales(34), 32, None, 128),
-    "q1_0": Packing(_q1_0, PANELS["q1_0"], _one_scale(18, 0, 2), 128, 0, 2),
-    "q2_0": Packing(_q2_0, PANELS["q2_0"], _one_scale(18, 0, 1), 64, 0, 3),
-    "q2_0_g128": Packing(_pq2_0, PANELS["q2_0_g128"], _one_scale(34, 0, 2), 128, 0, 3),
-    "pq2_0": Packing(_pq2_0, PANELS["pq2_0"], _one_scale(34, 0, 2), 128, 0, 3),
-    "ptq1_0": Packing(_ptq1_0, PANELS["ptq1_0"], _one_scale(28, 26, 2), 128, 0, 2),
-    "tq1_0": Packing(_tq1_0, PANELS["tq1_0"], _one_scale(54, 52, 4), 256, 0, 2),
-    "tq2_0": Packing(_tq2_0, PANELS["tq2_0"], _one_scale(66, 64, 4), 256, 0, 3),
-    "q4_k": Packing(_q4_k, PANELS["q4_k"], _super_scales(144), 256, None, 15, minima=True),
-    "q5_k": Packing(_q5_k, PANELS["q5_k"], _super_scales(176), 256, None, 31, minima=True),
-    "q6_k": Packing(_q6_k, PANELS["q6_k"], _q6_k_scales, 256, 5, 63, sixteens=True),
+    "q4_0": Packing(_four_bits(18, 2), _two_scales(18), 32, 3, 15),
+    "q4_1": Packing(_four_bits(20, 4), _two_scales(20, minima=True), 32, None, 15, minima=True),
+    "q5_0": Packing(_five_bits(22, 2), _two_scales(22), 32, 4, 31),
+    "q5_1": Packing(_five_bits(24, 4), _two_scales(24, minima=True), 32, None, 31, minima=True),
+    "q8_0": Packing(_q8_0, _two_scales(34), 32, None, 128),
+    "q1_0": Packing(_q1_0, _one_scale(18, 0, 2), 128, 0, 2),
+    "q2_0": Packing(_q2_0, _one_scale(18, 0, 1), 64, 0, 3),
+    "q2_0_g128": Packing(_pq2_0, _one_scale(34, 0, 2), 128, 0, 3),
+    "pq2_0": Packing(_pq2_0, _one_scale(34, 0, 2), 128, 0, 3),
+    "ptq1_0": Packing(_ptq1_0, _one_scale(28, 26, 2), 128, 0, 2),
+    "tq1_0": Packing(_tq1_0, _one_scale(54, 52, 4), 256, 0, 2),
+    "tq2_0": Packing(_tq2_0, _one_scale(66, 64, 4), 256, 0, 3),
+    "q4_k": Packing(_q4_k, _super_scales(144), 256, None, 15, minima=True),
+    "q5_k": Packing(_q5_k, _super_scales(176), 256, None, 31, minima=True),
+    "q6_k": Packing(_q6_k, _q6_k_scales, 256, 5, 63, sixteens=True),
 }
