@@ -63,7 +63,8 @@ from .unpack import PACKINGS
 DOTS = {"avx512vnni": (dot_vnni, None), "avx2": (dot_avx2, dot_signed_avx2), "generic": (dot_generic, None)}
 # Vectors of rows and numbers of columns, as the registers allow.
 TILES = {"avx512vnni": (2, (4, 2, 1)), "avx2": (1, (4, 2, 1)), "generic": (1, (2, 1))}
-MANY = 3  # tokens from which on panels are worth their making
+# Tokens from which on panels pay, by measurement with AVX-512 and AVX2; of the others, two.
+MANY = {"q1_0": 3, "q4_0": 3, "q8_0": 4}
 
 FLOAT_TOKENS = 64  # activations of so many tokens stay in the second-level cache while float weights pass
 PREFETCH_AHEAD = 4096  # bytes: without it a row stream from memory gets a third of the bandwidth
@@ -230,19 +231,19 @@ def _many(name, packing, isa):
 
 def _quantized(name, isa):
     """Kernel for weights of one packing: few tokens row by row, many by panels; the same bits either way."""
-    packing, strip = _for_isa(PACKINGS[name], isa), 16 * TILES[isa][0]
+    packing, strip, least = _for_isa(PACKINGS[name], isa), 16 * TILES[isa][0], MANY.get(name, 2)
     multiply, many = _rows(_group(packing, isa)), _many(name, packing, isa)
 
     def kernel(desc, ith, nth):
         k, m, n = extent(desc, 1, 0), extent(desc, 0, 0), extent(desc, 0, 1)
         step_w, step_x, step_y = stride(desc, 1, 1), stride(desc, 2, 1), stride(desc, 0, 1)
-        unit = strip if n >= MANY else 8
+        unit = strip if n >= least else 8
         first, last = share((m + unit - 1) // unit, ith, nth)
         first, last = first * unit, min(m, last * unit)
         for batch in range(extent(desc, 0, 2) * extent(desc, 0, 3)):
             w, x, y = batch_addresses(desc, batch)
             row = first
-            if n >= MANY:
+            if n >= least:
                 for block in range(0, n, TOKEN_BLOCK):
                     count, row = min(TOKEN_BLOCK, n - block), first
                     here, to = x + step_x * block, y + step_y * block
