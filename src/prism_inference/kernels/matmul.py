@@ -63,8 +63,9 @@ from .unpack import PACKINGS
 DOTS = {"avx512vnni": (dot_vnni, None), "avx2": (dot_avx2, dot_signed_avx2), "generic": (dot_generic, None)}
 # Vectors of rows and numbers of columns, as the registers allow.
 TILES = {"avx512vnni": (2, (4, 2, 1)), "avx2": (1, (4, 2, 1)), "generic": (1, (2, 1))}
-# Tokens from which on panels pay, by measurement with AVX-512 and AVX2; of the others, two.
-MANY = {"q1_0": 3, "q4_0": 3, "q8_0": 4}
+# Tokens from which on panels pay, by measurement with AVX-512 and AVX2; of the others, three. A gain of a tenth in a
+# large matrix is a loss in small ones.
+MANY = {"ptq1_0": 2, "tq1_0": 2, "q4_k": 2, "q5_k": 2, "q8_0": 4}
 
 FLOAT_TOKENS = 64  # activations of so many tokens stay in the second-level cache while float weights pass
 PREFETCH_AHEAD = 4096  # bytes: without it a row stream from memory gets a third of the bandwidth
@@ -231,7 +232,7 @@ def _many(name, packing, isa):
 
 def _quantized(name, isa):
     """Kernel for weights of one packing: few tokens row by row, many by panels; the same bits either way."""
-    packing, strip, least = _for_isa(PACKINGS[name], isa), 16 * TILES[isa][0], MANY.get(name, 2)
+    packing, strip, least = _for_isa(PACKINGS[name], isa), 16 * TILES[isa][0], MANY.get(name, 3)
     multiply, many = _rows(_group(packing, isa)), _many(name, packing, isa)
 
     def kernel(desc, ith, nth):
